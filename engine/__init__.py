@@ -1,0 +1,1 @@
+"""The learning system. Knows no Django, no Celery, no HTTP server."""

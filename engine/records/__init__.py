@@ -1,0 +1,1 @@
+"""What travels between the parts: trajectories, events, metrics. Imports no torch."""

@@ -1,0 +1,161 @@
+"""Events on the wire: what actors spool and ingest stores. One item, one JSON object.
+
+Every item carries `source` (the writer) and `seq` (counted by that writer, from 1, never reused),
+so that storing twice changes nothing. Non-finite numbers travel as strings, see `encode_number`.
+"""
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+MAX_BATCH_ITEMS = 5_000
+MAX_BATCH_BYTES = 8 * 2**20
+MAX_NAME = 120
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def encode_number(value: float) -> float | str:
+    """JSON has no NaN: the three non-finite values become strings."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _decode_number(value: Any) -> Any:
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+Number = Annotated[float, BeforeValidator(_decode_number)]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[\w./ %@-]+$")]
+
+
+class Item(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: Annotated[str, Field(min_length=1, max_length=80)]
+    seq: Annotated[int, Field(ge=1, lt=2**63)]
+    at: Annotated[float, Field(description="Wall clock, seconds since 1970, UTC")]
+
+
+class Metrics(Item):
+    """Numbers taken at one point of the run; `step` is on the axis that `axis` names."""
+
+    kind: Literal["metrics"] = "metrics"
+    axis: Literal["trainer_step", "rollout_step", "environment_step", "wall"] = "trainer_step"
+    step: Annotated[int, Field(ge=0, lt=2**53)]
+    values: Annotated[dict[Name, Number], Field(min_length=1, max_length=1000)]
+
+
+class Clock(Item):
+    """Joins the axes: where each of them stood at one moment."""
+
+    kind: Literal["clock"] = "clock"
+    trainer_step: int
+    rollout_step: int
+    environment_step: int
+    tokens: int
+
+
+class PoolSnapshot(Item):
+    """The data pool at one moment. Conserves: produced = consumed + waiting + discarded."""
+
+    kind: Literal["pool"] = "pool"
+    trainer_version: int
+    produced: int
+    consumed: int
+    waiting: int
+    discarded: dict[str, int]  # by reason
+    categories: dict[str, int]  # waiting groups by category
+    target: dict[str, float]  # largest share by category; empty: no gate
+    staleness: dict[str, int]  # waiting groups by trainer version minus their version
+    oldest_s: float
+
+
+class GateDecision(Item):
+    """Why training waited, or went on although the shares did not fit."""
+
+    kind: Literal["decision"] = "decision"
+    text: Annotated[str, Field(max_length=400)]
+    waited_s: float
+
+
+class Devices(Item):
+    """Utilisation (0 to 1) and memory (bytes) of each device of one node."""
+
+    kind: Literal["devices"] = "devices"
+    node: Annotated[str, Field(max_length=80)]
+    devices: list[dict[str, Any]]  # {name, kind: gpu|cpu|memory, busy, memory_used, memory_total}
+
+
+class Spans(Item):
+    """Phases of one actor; `start` and `stop` in seconds since 1970, from a monotonic clock."""
+
+    kind: Literal["spans"] = "spans"
+    spans: list[tuple[Literal["generate", "tool", "queue", "train", "sync", "evaluate", "idle"], float, float]]
+
+
+class Log(Item):
+    kind: Literal["log"] = "log"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    text: Annotated[str, Field(max_length=20_000)]
+
+
+class StageChange(Item):
+    """The run entered a stage, or a stage ended; progress is in the stage's own steps."""
+
+    kind: Literal["stage"] = "stage"
+    index: int
+    name: Annotated[str, Field(max_length=40)]
+    state: Literal["running", "done"]
+    step: int = 0
+    steps: int = 0
+    summary: dict[str, Any] = {}
+
+
+class TrajectoryRows(Item):
+    """Index rows of trajectories in one uploaded shard."""
+
+    kind: Literal["trajectories"] = "trajectories"
+    shard: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the blob")]
+    rows: list[dict[str, Any]]  # see engine.records.shards.index_row
+
+
+class CheckpointSaved(Item):
+    """A checkpoint that is complete on run storage."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    stage: int
+    step: int
+    version: int
+    path: Annotated[str, Field(max_length=500, description="Relative to the run's storage")]
+    files: dict[str, dict[str, Any]]  # name -> {size, sha256}
+    final: bool = False
+
+
+class Gap(Item):
+    """Telemetry that was dropped or thinned, recorded instead of invented."""
+
+    kind: Literal["gap"] = "gap"
+    what: Annotated[str, Field(max_length=200)]
+    items: int
+    since: float
+
+
+Event = Annotated[
+    Metrics
+    | Clock
+    | PoolSnapshot
+    | GateDecision
+    | Devices
+    | Spans
+    | Log
+    | StageChange
+    | TrajectoryRows
+    | CheckpointSaved
+    | Gap,
+    Field(discriminator="kind"),
+]

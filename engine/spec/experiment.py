@@ -1,0 +1,246 @@
+"""Every field a run can be launched with, its limits, and the pairs that disagree."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from engine.rewards.scheme import RewardScheme
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class SpecModel(BaseModel):
+    """Base of all parts of a spec: unknown keys are refused and nothing is coerced."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class GraphSpec(SpecModel):
+    """The knowledge graph the tasks are drawn from."""
+
+    cities: int = Field(2000, ge=50, le=34_000, description="Largest cities taken into the graph")
+    held_out: Share = Field(0.2, description="Share of cities kept for evaluation only")
+
+
+class EnvironmentSpec(SpecModel):
+    """What the agent acts in and the limits of one episode."""
+
+    kind: Literal["kg_search"] = "kg_search"
+    graph: GraphSpec = GraphSpec()
+    max_calls: int = Field(8, ge=1, le=100, description="Tool calls an episode may make")
+    max_turn_tokens: int = Field(48, ge=8, le=4096, description="Tokens the policy may sample a turn")
+    max_tokens: int = Field(256, ge=32, le=32_768, description="Tokens of a whole trajectory")
+    max_result_chars: int = Field(400, ge=20, description="Longer tool results are cut, marked")
+    call_timeout_s: float = Field(5.0, gt=0, description="Wall-clock limit of one tool call")
+    repeated_call_limit: int = Field(3, ge=2, description="Identical calls in a row that end it")
+
+
+class ModelSpec(SpecModel):
+    """The policy: a hybrid lightning model built from scratch, or any causal LM folder."""
+
+    kind: Literal["hybrid"] = "hybrid"
+    width: int = Field(128, ge=16, le=8192)
+    heads: int = Field(4, ge=1, le=128)
+    layers: list[Literal["lightning", "softmax"]] = ["lightning", "softmax"] * 2
+    mlp_width: int = Field(256, ge=16)
+    conv_width: int = Field(3, ge=0, le=8, description="Causal depthwise convolution on q, k; 0: off")
+    rope_base: float = Field(1000.0, gt=1)
+    vocab_size: int = Field(1000, ge=300, le=200_064)
+    embedding_std: float = Field(0.09, gt=0)
+    init_std: float = Field(0.05, gt=0)
+
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(
+                f"width {self.width} and heads {self.heads} disagree: width must be a multiple of heads"
+            )
+        if (self.width // self.heads) % 2:
+            raise ValueError(
+                f"width {self.width} and heads {self.heads} disagree: the head dim "
+                f"{self.width // self.heads} must be even for rotary positions"
+            )
+        if not self.layers:
+            raise ValueError("layers must name at least one layer")
+        return self
+
+
+class OptimizerSpec(SpecModel):
+    """Muon for matrices and AdamW for the rest, or AdamW alone; warm-up, then linear decay."""
+
+    kind: Literal["muon", "adamw"] = "adamw"
+    lr: float = Field(4e-4, gt=0, description="AdamW learning rate")
+    muon_lr: float = Field(0.02, gt=0, description="Learning rate of the matrices under muon")
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = Field(0.01, ge=0)
+    warmup_steps: int = Field(10, ge=0)
+    decay_share: Share = Field(0.5, description="Last share of the steps with linear decay")
+    clip_norm: float = Field(1.0, gt=0)
+
+
+class SynthesiseStage(SpecModel):
+    """Draw tasks from the graph, demonstrate them, keep what the verifier accepts."""
+
+    kind: Literal["synthesise"] = "synthesise"
+    tasks: dict[str, int] = Field(
+        default={"1": 3000, "2": 6000, "3": 3000, "4": 3000},
+        description="Training tasks to draw for each number of hops",
+    )
+    demonstrations: dict[str, int] = Field(
+        default={"1": 6000, "2": 13_000, "3": 400},
+        description="Demonstrations for each number of hops",
+    )
+    detour_share: Share = Field(0.1, description="Demonstrations with a forced, masked detour")
+    made_up_share: Share = Field(0.3, description="Demonstrations with names of random pieces")
+
+
+class SftStage(SpecModel):
+    """Supervised cold start on the accepted demonstrations."""
+
+    kind: Literal["sft"] = "sft"
+    steps: int = Field(300, ge=1)
+    batch_size: int = Field(64, ge=1)
+    optimizer: OptimizerSpec = OptimizerSpec(
+        kind="muon", lr=2e-3, warmup_steps=50, decay_share=0.4, clip_norm=1.0
+    )
+
+
+class RlStage(SpecModel):
+    """Asynchronous reinforcement learning through the data pool."""
+
+    kind: Literal["rl"] = "rl"
+    algorithm: Literal["cispo"] = "cispo"
+    weight_max: float = Field(5.0, gt=0, description="Cap of the importance weight")
+    anchor: Literal["rollout"] = Field(
+        "rollout", description="The importance weight is taken against the behaviour policy"
+    )
+    hops: list[int] = Field(default=[3, 4], description="Numbers of hops of the training tasks")
+    prompts_per_step: int = Field(24, ge=1)
+    group_size: int = Field(8, ge=2)
+    steps: int = Field(70, ge=1)
+    optimizer: OptimizerSpec = OptimizerSpec(betas=(0.9, 0.98), clip_norm=0.5, weight_decay=0.0)
+
+
+Stage = Annotated[SynthesiseStage | SftStage | RlStage, Field(discriminator="kind")]
+
+
+class RolloutSpec(SpecModel):
+    """How trajectories are produced."""
+
+    workers: int = Field(1, ge=1, le=1024)
+    slots: int = Field(192, ge=1, description="Episodes that a worker keeps in flight")
+    temperature: float = Field(1.0, gt=0, le=5)
+
+
+class GateSpec(SpecModel):
+    """Fixed shares per category that a training batch must keep, and how long to wait for them."""
+
+    shares: dict[str, Share] = Field(default={}, description="Largest share of a batch by category")
+    max_wait_s: float = Field(30.0, ge=0, description="Training goes on after this wait")
+
+    @model_validator(mode="after")
+    def _fills_a_batch(self) -> Self:
+        if self.shares and sum(self.shares.values()) < 1:
+            raise ValueError(
+                f"shares add up to {sum(self.shares.values()):.2f}: no batch could be filled, "
+                "they must add up to at least 1"
+            )
+        return self
+
+
+class PoolSpec(SpecModel):
+    """The data pool between rollout and training."""
+
+    max_staleness: int = Field(4, ge=0, description="Trainer version minus the token's version")
+    capacity: int = Field(96, ge=1, description="Groups waiting, at most")
+    gate: GateSpec = GateSpec()
+
+
+class TrainerSpec(SpecModel):
+    """Processes and precision of training."""
+
+    workers: int = Field(1, ge=1, le=1024)
+    threads: int = Field(1, ge=1, le=256, description="CPU threads of each process")
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+
+
+class CheckpointSpec(SpecModel):
+    every_steps: int = Field(10, ge=1)
+    keep: int = Field(3, ge=1, description="Newest checkpoints kept; older ones are removed")
+
+
+class EvaluationSpec(SpecModel):
+    """Held-out tasks, frozen by the seed; start entities never occur in training questions."""
+
+    tasks: int = Field(600, ge=10)
+    hops: list[int] = [3, 4]
+    every_steps: int = Field(10, ge=1)
+    quick_tasks: int = Field(120, ge=10, description="Tasks of the evaluations during training")
+
+
+class ExperimentSpec(SpecModel):
+    """One run, wholly: frozen at launch and never changed afterwards."""
+
+    name: str = Field(min_length=1, max_length=120)
+    description: str = Field("", max_length=4000)
+    seed: int = Field(0, ge=0, lt=2**31)
+    tags: list[str] = []
+    environment: EnvironmentSpec = EnvironmentSpec()
+    reward: RewardScheme = RewardScheme()
+    model: ModelSpec = ModelSpec()
+    stages: list[Stage] = Field(min_length=1)
+    rollout: RolloutSpec = RolloutSpec()
+    pool: PoolSpec = PoolSpec()
+    trainer: TrainerSpec = TrainerSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    evaluation: EvaluationSpec = EvaluationSpec()
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Two fields that cannot both be honoured."""
+
+    paths: tuple[str, ...]
+    message: str
+
+
+def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
+    """Every pair of fields in the spec that cannot both be honoured."""
+    found: list[Disagreement] = []
+
+    def refuse(message: str, *paths: str) -> None:
+        found.append(Disagreement(paths, message))
+
+    if spec.stages[0].kind != "synthesise":
+        refuse(
+            f"The first stage is {spec.stages[0].kind}; it must be synthesise, which draws the "
+            "tasks of the others.",
+            "stages.0.kind",
+        )
+    for index, stage in enumerate(spec.stages):
+        if not isinstance(stage, RlStage):
+            continue
+        if stage.prompts_per_step > spec.pool.capacity:
+            refuse(
+                f"A batch takes {stage.prompts_per_step} groups, the pool holds at most "
+                f"{spec.pool.capacity}: it would never be filled.",
+                f"stages.{index}.prompts_per_step",
+                "pool.capacity",
+            )
+        if stage.group_size > spec.rollout.slots:
+            refuse(
+                f"A group has {stage.group_size} trajectories, a worker keeps at most "
+                f"{spec.rollout.slots} in flight: a group must fit into one worker.",
+                f"stages.{index}.group_size",
+                "rollout.slots",
+            )
+        categories = {f"{hops} hops" for hops in stage.hops}
+        if unknown := sorted(set(spec.pool.gate.shares) - categories):
+            refuse(
+                f"The gate names {', '.join(unknown)}; the stage produces only "
+                f"{', '.join(sorted(categories))}.",
+                "pool.gate.shares",
+                f"stages.{index}.hops",
+            )
+    return found

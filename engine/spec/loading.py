@@ -1,0 +1,63 @@
+"""From YAML or JSON text to a spec, with every problem as a field path and a sentence."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from engine.spec.experiment import ExperimentSpec, disagreements
+
+
+@dataclass(frozen=True)
+class SpecProblem:
+    """One thing wrong with a spec. `path` is dotted; empty when the whole text is at fault."""
+
+    path: str
+    message: str
+
+
+def load_spec(text: str) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
+    """The spec in a YAML (or JSON) text, or what is wrong with it; exactly one is given."""
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        return None, [SpecProblem("", f"This is not valid YAML: {error}")]
+    if not isinstance(data, dict):
+        kind = type(data).__name__
+        return None, [SpecProblem("", f"A spec is a mapping of fields to values, not {kind}.")]
+    return problems_of(data)
+
+
+def problems_of(data: dict[str, Any]) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
+    """Like `load_spec`, for data that is parsed already."""
+    try:
+        # JSON mode: tuples arrive as lists and whole numbers may stand where floats are expected.
+        spec = ExperimentSpec.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        return None, [_problem(item) for item in error.errors(include_url=False)]
+    except (TypeError, ValueError) as error:
+        return None, [SpecProblem("", f"A spec holds plain values only: {error}")]
+    problems = [SpecProblem(path, pair.message) for pair in disagreements(spec) for path in pair.paths]
+    return (None, problems) if problems else (spec, [])
+
+
+def spec_hash(spec: ExperimentSpec) -> str:
+    """SHA-256 of the spec's canonical JSON: equal specs have equal hashes."""
+    canonical = json.dumps(spec.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _problem(item: Any) -> SpecProblem:
+    parts = [str(part) for part in item["loc"]]
+    if len(parts) > 2 and parts[0] == "stages":
+        del parts[2]  # the stage's kind, which pydantic adds and the user never wrote
+    path = ".".join(parts)
+    if item["type"] == "extra_forbidden":
+        return SpecProblem(path, "This field does not exist; check the spelling or remove it.")
+    if item["type"] == "missing":
+        return SpecProblem(path, "This field is required.")
+    given = "" if isinstance(item["input"], dict | list) else f" (given: {item['input']!r})"
+    return SpecProblem(path, item["msg"].removeprefix("Value error, ") + given)
