@@ -95,7 +95,11 @@ class Spans(Item):
     """Phases of one actor; `start` and `stop` in seconds since 1970, from a monotonic clock."""
 
     kind: Literal["spans"] = "spans"
-    spans: list[tuple[Literal["generate", "tool", "queue", "train", "sync", "evaluate", "idle"], float, float]]
+    spans: list[
+        tuple[
+            Literal["generate", "tool", "queue", "train", "sync", "evaluate", "idle"], float, float
+        ]
+    ]
 
 
 class Log(Item):

@@ -29,7 +29,9 @@ class EnvironmentSpec(SpecModel):
     kind: Literal["kg_search"] = "kg_search"
     graph: GraphSpec = GraphSpec()
     max_calls: int = Field(8, ge=1, le=100, description="Tool calls an episode may make")
-    max_turn_tokens: int = Field(48, ge=8, le=4096, description="Tokens the policy may sample a turn")
+    max_turn_tokens: int = Field(
+        48, ge=8, le=4096, description="Tokens the policy may sample a turn"
+    )
     max_tokens: int = Field(256, ge=32, le=32_768, description="Tokens of a whole trajectory")
     max_result_chars: int = Field(400, ge=20, description="Longer tool results are cut, marked")
     call_timeout_s: float = Field(5.0, gt=0, description="Wall-clock limit of one tool call")
@@ -44,7 +46,9 @@ class ModelSpec(SpecModel):
     heads: int = Field(4, ge=1, le=128)
     layers: list[Literal["lightning", "softmax"]] = ["lightning", "softmax"] * 2
     mlp_width: int = Field(256, ge=16)
-    conv_width: int = Field(3, ge=0, le=8, description="Causal depthwise convolution on q, k; 0: off")
+    conv_width: int = Field(
+        3, ge=0, le=8, description="Causal depthwise convolution on q, k; 0: off"
+    )
     rope_base: float = Field(1000.0, gt=1)
     vocab_size: int = Field(1000, ge=300, le=200_064)
     embedding_std: float = Field(0.09, gt=0)

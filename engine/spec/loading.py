@@ -40,7 +40,9 @@ def problems_of(data: dict[str, Any]) -> tuple[ExperimentSpec | None, list[SpecP
         return None, [_problem(item) for item in error.errors(include_url=False)]
     except (TypeError, ValueError) as error:
         return None, [SpecProblem("", f"A spec holds plain values only: {error}")]
-    problems = [SpecProblem(path, pair.message) for pair in disagreements(spec) for path in pair.paths]
+    problems = [
+        SpecProblem(path, pair.message) for pair in disagreements(spec) for path in pair.paths
+    ]
     return (None, problems) if problems else (spec, [])
 
 

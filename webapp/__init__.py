@@ -1,0 +1,1 @@
+"""The Django project. Never imports torch, ray or vllm."""

@@ -1,0 +1,1 @@
+"""Teams, projects, roles, API tokens, invitations, audit log."""

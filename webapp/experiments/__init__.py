@@ -1,0 +1,1 @@
+"""Experiments, runs, attempts, jobs, reward schemes, datasets, checkpoints."""

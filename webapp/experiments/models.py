@@ -1,0 +1,273 @@
+"""Experiments, runs and their attempts, jobs, reward schemes, datasets, checkpoints."""
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+
+from webapp import ids
+from webapp.accounts.models import Project
+
+USER = settings.AUTH_USER_MODEL
+
+
+class State(models.TextChoices):
+    """Of runs, attempts and jobs. See `services` for the transitions."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    UNREACHABLE = "unreachable"  # heartbeats are missing, Ray still says it runs
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"  # Caravan itself was stopped; the next start resumes it
+    LOST = "lost"  # heartbeats are missing and Ray knows nothing of it
+
+    @property
+    def is_active(self) -> bool:
+        return self in ACTIVE_STATES
+
+
+ACTIVE_STATES = (
+    State.QUEUED,
+    State.STARTING,
+    State.RUNNING,
+    State.UNREACHABLE,
+    State.STOPPING,
+)
+
+
+class Experiment(models.Model):
+    """A question: its notes, its pinned baseline, and the runs that answer it."""
+
+    id = models.CharField(
+        primary_key=True, max_length=24, default=ids.experiment_id, editable=False
+    )
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="experiments")
+    name = models.CharField(max_length=120)
+    notes = models.TextField(blank=True)  # Markdown
+    baseline = models.ForeignKey("Run", null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint("project", Lower("name"), name="experiment_name_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Run(models.Model):
+    """One frozen spec. What changes is its state, and what people wish of it."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.run_id, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
+    experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
+    name = models.CharField(max_length=120)
+    notes = models.TextField(blank=True)  # Markdown
+    tags = ArrayField(models.CharField(max_length=40), default=list)
+    spec = models.JSONField()
+    spec_hash = models.CharField(max_length=64)
+    code_version = models.CharField(max_length=64, blank=True)
+    reward_scheme = models.ForeignKey(
+        "RewardSchemeVersion", null=True, on_delete=models.PROTECT, related_name="runs"
+    )
+    dataset = models.ForeignKey(
+        "DatasetVersion", null=True, on_delete=models.PROTECT, related_name="runs"
+    )
+    parent = models.ForeignKey(
+        "self", null=True, on_delete=models.SET_NULL, related_name="children"
+    )
+    is_demo = models.BooleanField(default=False)
+    archived_at = models.DateTimeField(null=True)
+    created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    state = models.CharField(max_length=12, choices=State.choices, default=State.QUEUED)
+    state_reason = models.TextField(blank=True)
+    wish = models.CharField(
+        max_length=9,
+        choices=[("run", "run"), ("stop", "stop"), ("interrupt", "interrupt")],
+        default="run",
+    )
+    pause_rollouts = models.BooleanField(default=False)
+    pause_training = models.BooleanField(default=False)
+    # Advanced under this row's lock inside every ingest transaction: what live pages ask "after".
+    cursor = models.BigIntegerField(default=0)
+    phase = models.CharField(max_length=40, blank=True)
+    stage = models.PositiveIntegerField(default=0)
+    step = models.PositiveIntegerField(default=0)
+    steps = models.PositiveIntegerField(default=0)
+    # Newest finite value of each headline metric: {name: value}, for lists and sparklines.
+    headline = models.JSONField(default=dict)
+    summary = models.JSONField(default=dict)  # what the driver reported at its end
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["project", "-created_at", "-id"], name="run_newest"),
+            models.Index(fields=["state"], name="run_active", condition=Q(ended_at=None)),
+            GinIndex(fields=["tags"], name="run_tags"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Attempt(models.Model):
+    """One process tree that worked on a run. A newer attempt revokes the older one's token."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.attempt_id, editable=False)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    state = models.CharField(max_length=12, choices=State.choices, default=State.QUEUED)
+    state_reason = models.TextField(blank=True)
+    resume_from = models.ForeignKey(
+        "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    ray_job_id = models.CharField(max_length=80, blank=True)
+    ticket_digest = models.CharField(max_length=64, blank=True)
+    ticket_expires_at = models.DateTimeField(null=True)
+    token_digest = models.CharField(max_length=64, blank=True)
+    revoked_at = models.DateTimeField(null=True)
+    heartbeat_at = models.DateTimeField(null=True)
+    submitted_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "number"], name="attempt_once")]
+        indexes = [
+            models.Index(fields=["token_digest"], name="attempt_by_token"),
+            models.Index(fields=["state"], name="attempt_active", condition=Q(ended_at=None)),
+        ]
+
+
+class Stage(models.Model):
+    """Progress of one stage of an attempt, as the driver reported it."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="stages")
+    index = models.PositiveIntegerField()
+    name = models.CharField(max_length=40)
+    state = models.CharField(max_length=7)  # running | done
+    step = models.PositiveIntegerField(default=0)
+    steps = models.PositiveIntegerField(default=0)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    summary = models.JSONField(default=dict)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["attempt", "index"], name="stage_once")]
+
+
+class Checkpoint(models.Model):
+    """A complete checkpoint on run storage: its manifest, never its weights."""
+
+    id = models.CharField(
+        primary_key=True, max_length=24, default=ids.checkpoint_id, editable=False
+    )
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="checkpoints")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
+    stage = models.PositiveIntegerField()
+    step = models.PositiveIntegerField()
+    policy_version = models.PositiveIntegerField()
+    path = models.CharField(max_length=500)  # relative to the run's storage
+    files = models.JSONField()  # {name: {size, sha256}}
+    final = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+    removed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["attempt", "path"], name="checkpoint_once")]
+        indexes = [models.Index(fields=["run", "-created_at"], name="checkpoint_newest")]
+
+
+class Preset(models.Model):
+    """A recipe that a team saved."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.job_id, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="presets")
+    name = models.CharField(max_length=120)
+    text = models.TextField()  # YAML, as written
+    created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint("project", Lower("name"), name="preset_name_once")]
+
+
+class RewardScheme(models.Model):
+    id = models.CharField(primary_key=True, max_length=24, default=ids.scheme_id, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="reward_schemes")
+    name = models.CharField(max_length=80)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint("project", Lower("name"), name="scheme_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class RewardSchemeVersion(models.Model):
+    """Immutable: a change is a new version."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.version_id, editable=False)
+    scheme = models.ForeignKey(RewardScheme, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    definition = models.JSONField()  # engine.rewards.scheme.RewardScheme
+    digest = models.CharField(max_length=64)
+    note = models.CharField(max_length=400, blank=True)
+    created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["scheme", "number"], name="scheme_version_once")
+        ]
+
+
+class Dataset(models.Model):
+    id = models.CharField(primary_key=True, max_length=24, default=ids.dataset_id, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="datasets")
+    name = models.CharField(max_length=80)
+    kind = models.CharField(
+        max_length=12,
+        choices=[(k, k) for k in ("tasks", "trajectories", "pairs", "step_labels")],
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint("project", Lower("name"), name="dataset_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DatasetVersion(models.Model):
+    """Immutable rows in one blob (zstd JSON lines), with where they came from."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.version_id, editable=False)
+    dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    blob = models.CharField(max_length=64)  # SHA-256, names the blob in storage
+    rows = models.PositiveIntegerField()
+    size = models.PositiveBigIntegerField()  # bytes of the blob
+    categories = models.JSONField(default=dict)  # rows by category
+    source = models.JSONField(default=dict)  # {kind: upload|run|labels, ...ids}
+    note = models.CharField(max_length=400, blank=True)
+    created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["dataset", "number"], name="dataset_version_once")
+        ]

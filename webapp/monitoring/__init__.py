@@ -1,0 +1,1 @@
+"""Series, points, roll-ups, pool snapshots, phase spans, logs: ingest, queries, consumers."""

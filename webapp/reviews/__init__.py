@@ -1,0 +1,1 @@
+"""Trajectories, replay, comments, rubrics, queues, labels that become datasets."""
