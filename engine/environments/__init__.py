@@ -1,0 +1,1 @@
+"""What the agent acts in. Imports no torch."""
