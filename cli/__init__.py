@@ -1,0 +1,1 @@
+"""The `./caravan` command of a checkout."""

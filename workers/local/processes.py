@@ -1,0 +1,173 @@
+"""The table of processes: the one list that `up` starts and docker-compose.yml is made from."""
+
+import hashlib
+import json
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workers.local.probes import Probe
+
+# Run once before the services, in this order: (what it does, arguments of `webapp.manage`).
+SETUP = (
+    ("migrations", ("migrate", "--no-input", "--verbosity", "0")),
+    ("static files", ("collectstatic", "--no-input", "--verbosity", "0")),
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything is: the same table serves unix sockets here and container names there."""
+
+    python: str
+    home: str
+    checkout: str
+    database_url: str
+    redis_url: str
+    web_bind: tuple[str, int]
+    ingest_bind: tuple[str, int]
+    url: str  # of pages and API, as people reach them
+    ingest_url: str  # as runs reach it
+    ray_address: str  # of the cluster's global control store, host:port
+    ray_jobs_url: str
+    ray_head: tuple[str, ...]  # addresses, ports and folders of `ray start --head`
+    ray_token: str
+    secret_key: str
+    storage: str
+    sampler_token: str
+    allowed_hosts: str
+    path: str = ""
+    postgres: tuple[str, ...] = ()  # argv; empty where an image brings its own
+    valkey: tuple[str, ...] = ()
+    web_options: tuple[str, ...] = ()
+    cpus: int | None = None  # None: Ray counts them
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Service:
+    """One long-running process. Every service is restarted when it ends by itself."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    probe: Probe
+    depends_on: tuple[str, ...] = ()
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_seconds: float = 3.0
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells whether a running process was started from this same definition."""
+        definition = json.dumps([self.argv, dict(sorted(self.env.items()))])
+        return hashlib.sha256(definition.encode()).hexdigest()
+
+
+def control_env(layout: Layout) -> dict[str, str]:
+    """The environment of everything that is part of the control plane."""
+    return {
+        **_shared_env(layout),
+        "DJANGO_SETTINGS_MODULE": "webapp.settings",
+        "DATABASE_URL": layout.database_url,
+        "REDIS_URL": layout.redis_url,
+        "RAY_ADDRESS": layout.ray_address,
+        "CARAVAN_RAY_JOBS_URL": layout.ray_jobs_url,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": layout.ray_token,
+        "CARAVAN_SECRET_KEY_FILE": layout.secret_key,
+        "CARAVAN_STORAGE": layout.storage,
+        "CARAVAN_URL": layout.url,
+        "CARAVAN_ALLOWED_HOSTS": layout.allowed_hosts,
+    }
+
+
+def ray_env(layout: Layout) -> dict[str, str]:
+    """What Ray and the runs in it get: no address and no secret of the control plane."""
+    return {
+        **_shared_env(layout),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": layout.ray_token,
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+def _shared_env(layout: Layout) -> dict[str, str]:
+    shared = {
+        "CARAVAN_HOME": layout.home,
+        "CARAVAN_INGEST_URL": layout.ingest_url,
+        "PYTHONPATH": layout.checkout,
+        "PYTHONUNBUFFERED": "1",
+        **layout.extra,
+    }
+    return {**shared, "PATH": layout.path} if layout.path else shared
+
+
+def processes(layout: Layout) -> tuple[Service, ...]:
+    """All services, each after those it depends on."""
+    python, control = layout.python, control_env(layout)
+    celery = (python, "-m", "celery", "--app", "workers.control.app")
+    return (
+        Service(
+            "postgres",
+            layout.postgres,
+            {},
+            Probe("postgres", layout.database_url),
+            stop_signal=signal.SIGINT,  # fast shutdown
+        ),
+        Service("valkey", layout.valkey, {}, Probe("valkey", layout.redis_url)),
+        Service(
+            "ray-head",
+            (
+                python, "-m", "ray.scripts.scripts", "start", "--head", "--block",
+                "--disable-usage-stats", *layout.ray_head,
+                *((f"--num-cpus={layout.cpus}",) if layout.cpus else ()),
+            ),
+            ray_env(layout),
+            Probe("http", f"{layout.ray_jobs_url}/api/version"),
+            stop_seconds=4.0,
+        ),
+        Service(
+            "web",
+            (*_uvicorn(python, "webapp.asgi:application", layout.web_bind), *layout.web_options),
+            control,
+            Probe("http", f"{layout.url}/healthz"),
+            depends_on=("postgres", "valkey"),
+        ),
+        Service(
+            "ingest",
+            _uvicorn(python, "webapp.asgi_ingest:application", layout.ingest_bind),
+            control,
+            Probe("http", f"{layout.ingest_url}/healthz"),
+            depends_on=("postgres", "valkey"),
+        ),
+        Service(
+            "worker",
+            (*celery, "worker", "--concurrency", "2", "--loglevel", "INFO", "--without-gossip"),
+            control,
+            Probe("log", "ready."),
+            depends_on=("postgres", "valkey"),
+        ),
+        Service(
+            "beat",
+            (*celery, "beat", "--loglevel", "INFO", "--pidfile=",
+             "--schedule", f"{layout.home}/beat-schedule"),
+            control,
+            Probe("log", "beat: Starting"),
+            depends_on=("postgres", "valkey"),
+        ),
+        Service(
+            "sampler",
+            (python, "-m", "workers.cluster.device_sampler"),
+            {**ray_env(layout), "CARAVAN_SAMPLER_TOKEN_FILE": layout.sampler_token},
+            Probe("log", ""),
+            depends_on=("ingest",),
+        ),
+    )  # fmt: skip
+
+
+def _uvicorn(python: str, application: str, bind: tuple[str, int]) -> tuple[str, ...]:
+    host, port = bind
+    return (
+        python, "-m", "uvicorn", application, "--host", host, "--port", str(port),
+        "--lifespan", "auto", "--no-server-header", "--timeout-graceful-shutdown", "2",
+    )  # fmt: skip
