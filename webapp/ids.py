@@ -30,8 +30,8 @@ def experiment_id() -> str:
     return new_id("exp")
 
 
-def job_id() -> str:
-    return new_id("job")
+def preset_id() -> str:
+    return new_id("pre")
 
 
 def scheme_id() -> str:

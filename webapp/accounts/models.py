@@ -125,3 +125,18 @@ class AuditEntry(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["project", "-id"], name="audit_newest")]
+
+
+class StoredAnswer(models.Model):
+    """What an API call with an Idempotency-Key was answered, kept for a day."""
+
+    caller = models.CharField(max_length=64)  # digest of the credential
+    key = models.CharField(max_length=200)
+    request = models.CharField(max_length=64)  # digest of method, path and body
+    status = models.PositiveSmallIntegerField(null=True)  # null: the first call is still running
+    body = models.BinaryField(default=b"")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["caller", "key"], name="answer_once")]
+        indexes = [models.Index(fields=["created_at"], name="answer_age")]

@@ -193,7 +193,7 @@ class Checkpoint(models.Model):
 class Preset(models.Model):
     """A recipe that a team saved."""
 
-    id = models.CharField(primary_key=True, max_length=24, default=ids.job_id, editable=False)
+    id = models.CharField(primary_key=True, max_length=24, default=ids.preset_id, editable=False)
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="presets")
     name = models.CharField(max_length=120)
     text = models.TextField()  # YAML, as written

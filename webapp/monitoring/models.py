@@ -29,8 +29,9 @@ class Series(models.Model):
     name = models.CharField(max_length=120)
     axis = models.CharField(max_length=16)
     last_step = models.BigIntegerField(null=True)
+    last_at = models.FloatField(null=True)
     last_value = models.FloatField(null=True)  # NaN and infinities as PostgreSQL stores them
-    points = models.BigIntegerField(default=0)
+    cursor = models.BigIntegerField(default=0)  # of the last transaction that stored a point
 
     class Meta:
         constraints = [
@@ -42,6 +43,7 @@ class Series(models.Model):
 class Point(models.Model):
     """One value. The newest write of a step wins; storing it twice changes nothing."""
 
+    pk = models.CompositePrimaryKey("series_id", "step")
     series = models.ForeignKey(Series, on_delete=models.CASCADE, db_index=False)
     step = models.BigIntegerField()
     at = models.FloatField()  # seconds since 1970
@@ -49,13 +51,13 @@ class Point(models.Model):
     cursor = models.BigIntegerField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["series", "step"], name="point_once")]
         indexes = [models.Index(fields=["series", "cursor"], name="point_after")]
 
 
 class Rollup(models.Model):
     """Points of a series in a bucket of 2**level steps, from step 0; recomputed when touched."""
 
+    pk = models.CompositePrimaryKey("series_id", "level", "bucket")
     series = models.ForeignKey(Series, on_delete=models.CASCADE, db_index=False)
     level = models.PositiveSmallIntegerField()
     bucket = models.BigIntegerField()
@@ -67,11 +69,6 @@ class Rollup(models.Model):
     count = models.BigIntegerField()  # finite values
     nonfinite = models.BigIntegerField()
     at = models.FloatField()  # of the last point
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["series", "level", "bucket"], name="rollup_once")
-        ]
 
 
 class RunEvent(models.Model):
@@ -114,3 +111,11 @@ class Gap(models.Model):
     items = models.BigIntegerField()
     since = models.FloatField()
     at = models.FloatField()
+
+
+class IngestPulse(models.Model):
+    """One row: since when ingest has been up without a break. Its outages count against no run."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    up_since = models.DateTimeField()
+    pulse_at = models.DateTimeField()

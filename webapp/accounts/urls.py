@@ -1,0 +1,5 @@
+"""Pages of accounts."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,5 @@
+"""Pages of experiments."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,5 @@
+"""Pages of monitoring."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

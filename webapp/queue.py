@@ -1,0 +1,52 @@
+"""Celery from the sending side: tasks are named, their code lives in workers.control."""
+
+import logging
+from urllib.parse import parse_qs, urlsplit
+
+from celery import Celery
+from django.conf import settings
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+
+def broker_url(redis_url: str) -> str:
+    """Celery's spelling of a Valkey URL: unix sockets are redis+socket://, databases virtual hosts."""
+    if not redis_url.startswith("unix://"):
+        return redis_url
+    parts = urlsplit(redis_url)
+    database = parse_qs(parts.query).get("db", ["0"])[0]
+    return f"redis+socket://{parts.netloc}{parts.path}?virtual_host={database}"
+
+
+app = Celery("caravan", broker=broker_url(settings.REDIS_URL))
+app.conf.update(
+    task_ignore_result=True,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        "visibility_timeout": 300,  # all tasks are shorter
+        "socket_connect_timeout": 3,
+        "global_keyprefix": "caravan.",
+    },
+    task_publish_retry_policy={"max_retries": 1, "interval_start": 0.1},
+    timezone="UTC",
+)
+
+
+def send(name: str, *ids: str) -> None:
+    """Enqueue a task once the current transaction has committed. Only ids travel.
+
+    An unreachable queue loses nothing: the reconciler sends again what the database says is due.
+    """
+
+    def now() -> None:
+        try:
+            app.send_task(name, args=ids)
+        except OperationalError as error:
+            logger.warning("%s%r was not enqueued, the reconciler will: %s", name, ids, error)
+
+    transaction.on_commit(now)

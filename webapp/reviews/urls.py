@@ -1,0 +1,5 @@
+"""Pages of reviews."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

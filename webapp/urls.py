@@ -1,0 +1,15 @@
+"""What the web process serves: health, the REST API, and the pages of each app."""
+
+from django.urls import include, path
+
+from webapp import health
+
+urlpatterns = [
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("i18n/", include("django.conf.urls.i18n")),
+    path("", include("webapp.accounts.urls")),
+    path("", include("webapp.experiments.urls")),
+    path("", include("webapp.monitoring.urls")),
+    path("", include("webapp.reviews.urls")),
+]
