@@ -1,13 +1,14 @@
-"""Trajectory shards: zstd-compressed JSON lines, each trajectory its own frame, so that one can be
-read without the rest. The index row carries its byte range and what lists and filters need."""
+"""Trajectory shards: the bytes of many trajectories, one after the other, each readable alone.
+
+The index row of a trajectory carries its byte range and what lists and filters need. How the bytes
+of one trajectory are laid out, so that a part of it can be read, says `engine.records.stored`.
+"""
 
 import hashlib
-import json
 from collections.abc import Iterable
 from typing import Any
 
-import zstandard
-
+from engine.records.stored import StoredTrajectory, encode
 from engine.records.trajectory import Trajectory
 
 MAX_SHARD_BYTES = 64 * 2**20
@@ -15,22 +16,20 @@ MAX_SHARD_BYTES = 64 * 2**20
 
 def write_shard(trajectories: Iterable[Trajectory]) -> tuple[bytes, str, list[dict[str, Any]]]:
     """The shard's bytes, its SHA-256 in hex, and one index row per trajectory."""
-    compressor = zstandard.ZstdCompressor(level=3)
-    frames: list[bytes] = []
+    parts: list[bytes] = []
     rows: list[dict[str, Any]] = []
     offset = 0
     for trajectory in trajectories:
-        text = json.dumps(trajectory.to_dict(), ensure_ascii=False, allow_nan=False)
-        frame = compressor.compress(text.encode())
-        rows.append(index_row(trajectory, offset, len(frame)))
-        frames.append(frame)
-        offset += len(frame)
-    blob = b"".join(frames)
+        part = encode(trajectory)
+        rows.append(index_row(trajectory, offset, len(part)))
+        parts.append(part)
+        offset += len(part)
+    blob = b"".join(parts)
     return blob, hashlib.sha256(blob).hexdigest(), rows
 
 
 def index_row(trajectory: Trajectory, offset: int, length: int) -> dict[str, Any]:
-    """What the control plane stores about a trajectory; `offset`, `length` are bytes in the shard."""
+    """What the control plane stores about a trajectory in `offset:offset + length` of its shard."""
     calls = [step.call for step in trajectory.steps if step.call]
     versions = [v for segment in trajectory.segments for v in segment.versions if v >= 0]
     return {
@@ -58,10 +57,6 @@ def index_row(trajectory: Trajectory, offset: int, length: int) -> dict[str, Any
     }
 
 
-def read_trajectory(frame: bytes) -> Trajectory:
-    """The trajectory in the bytes of its range. Raises ValueError on damaged data."""
-    try:
-        text = zstandard.ZstdDecompressor().decompress(frame, max_output_size=512 * 2**20)
-    except zstandard.ZstdError as error:
-        raise ValueError(f"This part of the shard is damaged: {error}") from error
-    return Trajectory.from_dict(json.loads(text))
+def read_trajectory(data: bytes) -> Trajectory:
+    """The trajectory in the bytes of its range. Raises DamagedShardError (a ValueError)."""
+    return StoredTrajectory(lambda start, length: data[start : start + length], len(data)).whole()

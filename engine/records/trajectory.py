@@ -36,6 +36,9 @@ class Segment:
     logprobs: list[float]  # behaviour log-probability; 0.0 where the environment wrote
     versions: list[int]  # policy version that sampled the token; -1 where the environment wrote
     parent: int | None = None
+    # What each token says, see `engine.records.texts`; None: it continues the one before.
+    # Empty where the sampler could not tell.
+    texts: list[str | None] = field(default_factory=list)
 
 
 @dataclass
