@@ -15,6 +15,7 @@ from engine.spec.experiment import (
     SftStage,
     SynthesiseStage,
     TrainerSpec,
+    hop_category,
 )
 from engine.spec.loading import SpecProblem, load_spec, problems_of, spec_hash
 
@@ -34,6 +35,7 @@ __all__ = [
     "SpecProblem",
     "SynthesiseStage",
     "TrainerSpec",
+    "hop_category",
     "load_spec",
     "problems_of",
     "spec_hash",

@@ -10,6 +10,11 @@ from engine.rewards.scheme import RewardScheme
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+def hop_category(hops: int) -> str:
+    """The category of tasks with this many hops, by which the pool's gate knows them."""
+    return "1 hop" if hops == 1 else f"{hops} hops"
+
+
 class SpecModel(BaseModel):
     """Base of all parts of a spec: unknown keys are refused and nothing is coerced."""
 
@@ -36,6 +41,7 @@ class EnvironmentSpec(SpecModel):
     max_result_chars: int = Field(400, ge=20, description="Longer tool results are cut, marked")
     call_timeout_s: float = Field(5.0, gt=0, description="Wall-clock limit of one tool call")
     repeated_call_limit: int = Field(3, ge=2, description="Identical calls in a row that end it")
+    invalid_call_limit: int = Field(3, ge=1, description="Malformed calls in a row that end it")
 
 
 class ModelSpec(SpecModel):
@@ -239,7 +245,7 @@ def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
                 f"stages.{index}.group_size",
                 "rollout.slots",
             )
-        categories = {f"{hops} hops" for hops in stage.hops}
+        categories = {hop_category(hops) for hops in stage.hops}
         if unknown := sorted(set(spec.pool.gate.shares) - categories):
             refuse(
                 f"The gate names {', '.join(unknown)}; the stage produces only "
