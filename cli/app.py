@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from workers.local.places import UserError, find_places
+from workers.local.places import find_places
 
 app = typer.Typer(help="Caravan, the control plane for agentic RL.", no_args_is_help=True)
 
@@ -35,3 +35,11 @@ def env() -> None:
 
     for name, value in environment(find_places()).items():
         print(f"export {name}={shlex.quote(value)}")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def test(context: typer.Context) -> None:
+    """Run the tests on their own services; arguments go to pytest."""
+    from cli.testing import run_tests
+
+    raise typer.Exit(run_tests(context.args))

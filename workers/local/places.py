@@ -1,4 +1,4 @@
-"""Where the local stack keeps its things: the home folder, its secrets and the private socket folder."""
+"""Where a local stack keeps its things: home folder, secrets, private socket folder."""
 
 import hashlib
 import os
@@ -45,7 +45,7 @@ def find_places(home: Path | None = None) -> Places:
     short = hashlib.sha256(str(chosen).encode()).hexdigest()[:8]
     temporary = Path(os.environ.get("TMPDIR") or "/tmp").resolve()
     run = temporary / f"caravan-{os.getuid()}-{short}"
-    if len(str(run)) > 50:  # unix socket paths end at 104 bytes, Ray's alone need 50
+    if len(str(run)) > 36:  # a unix socket path has 103 bytes at most, Ray adds 65
         run = Path("/tmp") / run.name
     return Places(chosen, run)
 

@@ -37,11 +37,12 @@ def choose_ports(
         if name == "web":
             wish = web_port or wish or PREFERRED_WEB_PORT
         usable = wish is not None and (wish in held or is_free(wish, host))
-        chosen[name] = wish if wish and usable else _free_port(set(chosen.values()))
+        chosen[name] = wish if wish and usable else free_port(set(chosen.values()))
     return chosen
 
 
-def _free_port(taken: set[int]) -> int:
+def free_port(taken: set[int]) -> int:
+    """A loopback port that nobody listens on now."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

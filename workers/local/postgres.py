@@ -28,6 +28,7 @@ class Cluster:
     binaries: Path
     sockets: Path
     account: pwd.struct_passwd | None
+    durable: bool = True
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -38,6 +39,7 @@ class Cluster:
             "-p", str(PORT),
             "-c", "listen_addresses=",
             "-c", "unix_socket_permissions=0700",
+            *(() if self.durable else ("-c", "fsync=off", "-c", "full_page_writes=off")),
         )  # fmt: skip
 
     @property
@@ -61,7 +63,7 @@ class Cluster:
         )
 
 
-def prepare_cluster(places: Places) -> Cluster:
+def prepare_cluster(places: Places, durable: bool = True) -> Cluster:
     """Choose the cluster's folder and user, and create the cluster on the first start."""
     wheel = _wheel_folder()
     account = _unprivileged_account() if os.geteuid() == 0 else None
@@ -77,7 +79,7 @@ def prepare_cluster(places: Places) -> Cluster:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if account is not None and folder.stat().st_uid != account.pw_uid:
             os.chown(folder, account.pw_uid, account.pw_gid)
-    cluster = Cluster(root / VERSION, programs / "pginstall18/bin", sockets, account)
+    cluster = Cluster(root / VERSION, programs / "pginstall18/bin", sockets, account, durable)
     if not cluster.data.exists():
         _create(cluster)
     return cluster

@@ -1,5 +1,6 @@
 """The supervisor: starts services in order, restarts what dies, stops everything in reverse."""
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -24,7 +25,7 @@ START_SECONDS = 120.0
 Say = Callable[[str], None]
 
 
-class Interrupted(Exception):
+class StartInterruptedError(Exception):
     """The person asked to stop while services were being started."""
 
 
@@ -106,13 +107,13 @@ class Supervisor:
         """Start services, each when those it depends on are ready; return when all are.
 
         Raises UserError with the end of its log if one ends or is not ready in time, and
-        Interrupted if the stop was asked for meanwhile.
+        StartInterruptedError if the stop was asked for meanwhile.
         """
         wanted = [self.children[name] for name in names]
         began = time.monotonic()
         while not all(child.ready for child in wanted):
             if self.stop_asked.is_set():
-                raise Interrupted
+                raise StartInterruptedError
             for child in wanted:
                 self._advance(child, began)
             time.sleep(POLL_SECONDS / 2)
@@ -148,7 +149,7 @@ class Supervisor:
             try:
                 child.popen = subprocess.Popen(
                     service.argv,
-                    env={**_inherited(), **service.env, **self._marks(service.name)},
+                    env={**inherited(), **service.env, **self._marks(service.name)},
                     cwd=self.places.run / "pg" if account else self.places.home,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -259,7 +260,7 @@ class Supervisor:
         write_state(self.places, self.state)
 
 
-def _inherited() -> dict[str, str]:
+def inherited() -> dict[str, str]:
     """What services may know of the caller's environment: nothing that would configure them."""
     ours = ("CARAVAN_", "DJANGO_", "RAY_", "PYTHON", "PG")
     named = {"DATABASE_URL", "REDIS_URL", "VIRTUAL_ENV"}
@@ -267,10 +268,8 @@ def _inherited() -> dict[str, str]:
 
 
 def _send(process: psutil.Process, number: int) -> None:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
-    except psutil.NoSuchProcess:
-        pass
 
 
 def _seconds(since: float) -> str:

@@ -1,4 +1,4 @@
-"""`caravan up`: everything from an empty folder to a running stack, each step a line with its time."""
+"""`caravan up`: from an empty folder to a running stack, each step a line with its time."""
 
 import os
 import secrets
@@ -18,7 +18,7 @@ from workers.local.places import CHECKOUT, Places, UserError, prepare
 from workers.local.ports import choose_ports
 from workers.local.processes import SETUP, Layout, control_env, processes
 from workers.local.state import read_state, record, started_by, write_state
-from workers.local.supervisor import Interrupted, Supervisor
+from workers.local.supervisor import StartInterruptedError, Supervisor
 
 T = TypeVar("T")
 STORES = ("postgres", "valkey")
@@ -34,6 +34,7 @@ class Options:
     port: int | None = None
     demo: bool = True
     only: tuple[str, ...] = ()
+    durable: bool = True  # False: tests, whose data no power cut can take
 
 
 def say(line: str) -> None:
@@ -48,8 +49,9 @@ def up(places: Places, options: Options) -> None:
         signal.signal(number, lambda *_: stack.supervisor.stop_asked.set())
     try:
         start(stack, options)
+        say(f"\nCaravan is up: {stack.layout.url}")
         stack.supervisor.watch()
-    except Interrupted:
+    except StartInterruptedError:
         pass
     finally:
         stop(stack)
@@ -76,7 +78,7 @@ def build(places: Places, options: Options) -> Stack:
         )
     state.instance = state.instance or secrets.token_hex(8)
     state.supervisor, state.ready = record(psutil.Process()), False
-    cluster = timed("database cluster", lambda: postgres.prepare_cluster(places))
+    cluster = timed("database cluster", lambda: postgres.prepare_cluster(places, options.durable))
     held = set(state.ports.values()) if started_by(state.instance) else set()
     state.ports = choose_ports(state.ports, held, options.port, options.exposure.host)
     layout = make_layout(places, cluster, state.ports, options.exposure)
@@ -101,12 +103,10 @@ def start(stack: Stack, options: Options) -> None:
     supervisor.start(names)
     supervisor.state.ready = True
     write_state(stack.places, supervisor.state)
-    say(f"\nCaravan is up: {stack.layout.url}")
 
 
 def stop(stack: Stack) -> None:
     """Stop what runs and forget it."""
-    say("stopping")
     stack.supervisor.stop(STOP_SECONDS)
     stack.supervisor.state.supervisor = None
     stack.supervisor.state.ready = False

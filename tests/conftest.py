@@ -1,0 +1,18 @@
+"""What all tests share: reproducible random shapes, and browser tests only where a browser is."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("caravan", deadline=None, print_blob=True)
+settings.load_profile("caravan")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("CARAVAN_CHROMIUM"):
+        return
+    skip = pytest.mark.skip(reason="Chromium is missing: install the package `chromium`")
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(skip)
