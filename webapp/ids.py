@@ -60,3 +60,11 @@ def invitation_id() -> str:
 
 def comment_id() -> str:
     return new_id("cmt")
+
+
+def queue_id() -> str:
+    return new_id("que")
+
+
+def queue_item_id() -> str:
+    return new_id("qit")

@@ -1,7 +1,8 @@
-"""Index rows of stored trajectories, and what people say about them."""
+"""Index rows of stored trajectories, what people say about them, and review queues."""
 
 from django.conf import settings
 from django.db import models
+from django.db.models.functions import Lower
 
 from webapp import ids
 from webapp.accounts.models import Project
@@ -49,16 +50,76 @@ class Trajectory(models.Model):
 
 
 class Comment(models.Model):
-    """Anchored to a trajectory, to one of its steps, or to a span of that step's text."""
+    """Anchored to a trajectory, to one of its steps, or to a span of a field of that step."""
 
     id = models.CharField(primary_key=True, max_length=24, default=ids.comment_id, editable=False)
     project = models.ForeignKey(Project, on_delete=models.CASCADE)
     trajectory = models.ForeignKey(Trajectory, on_delete=models.CASCADE, related_name="comments")
     step = models.PositiveIntegerField(null=True)
-    start = models.PositiveIntegerField(null=True)  # characters of the step's text
+    field = models.CharField(max_length=6, blank=True)  # of a span: text | result
+    start = models.PositiveIntegerField(null=True)  # of a span: characters of the field
     stop = models.PositiveIntegerField(null=True)
     text = models.TextField(max_length=10_000)  # Markdown
     author = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
     edited_at = models.DateTimeField(null=True)
     resolved_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["trajectory", "created_at"], name="comment_in_order")]
+
+
+class Queue(models.Model):
+    """Trajectories that people are asked to judge: instructions, a rubric, who judges."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.queue_id, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="queues")
+    name = models.CharField(max_length=120)
+    instructions = models.TextField(blank=True, max_length=20_000)  # Markdown
+    rubric = models.JSONField()  # reviews.rubric.Rubric
+    reviews_per_item = models.PositiveSmallIntegerField(default=1)  # 2: blind double review
+    run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="queues")
+    filter = models.JSONField(default=dict)  # reviews.queries.Filter that filled it
+    assignees = models.ManyToManyField(USER, related_name="review_queues")
+    created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    closed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint("project", Lower("name"), name="queue_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class QueueItem(models.Model):
+    """One trajectory in a queue; its place in it is its position."""
+
+    id = models.CharField(
+        primary_key=True, max_length=24, default=ids.queue_item_id, editable=False
+    )
+    queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="items")
+    trajectory = models.ForeignKey(Trajectory, on_delete=models.CASCADE)
+    position = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["queue", "position"], name="queue_position_once"),
+            models.UniqueConstraint(fields=["queue", "trajectory"], name="queue_trajectory_once"),
+        ]
+
+
+class Verdict(models.Model):
+    """What one reviewer says about one item."""
+
+    item = models.ForeignKey(QueueItem, on_delete=models.CASCADE, related_name="verdicts")
+    reviewer = models.ForeignKey(USER, on_delete=models.PROTECT, related_name="+")
+    accepted = models.BooleanField()
+    labels = models.JSONField(default=list)
+    scores = models.JSONField(default=dict)  # {scale: number}
+    note = models.TextField(blank=True, max_length=10_000)  # Markdown
+    created_at = models.DateTimeField(auto_now_add=True)
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["item", "reviewer"], name="verdict_once")]
