@@ -7,7 +7,7 @@ so that storing twice changes nothing. Non-finite numbers travel as strings, see
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
 MAX_BATCH_ITEMS = 5_000
 MAX_BATCH_BYTES = 8 * 2**20
@@ -29,7 +29,9 @@ def _decode_number(value: Any) -> Any:
     return _NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
-Number = Annotated[float, BeforeValidator(_decode_number)]
+Number = Annotated[
+    float, BeforeValidator(_decode_number), PlainSerializer(encode_number, when_used="json")
+]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[\w./ %@-]+$")]
 
 
@@ -61,13 +63,17 @@ class Clock(Item):
 
 
 class PoolSnapshot(Item):
-    """The data pool at one moment. Conserves: produced = consumed + waiting + discarded."""
+    """The data pool at one moment, in groups.
+
+    Conserves: produced = consumed + waiting + leased + discarded.
+    """
 
     kind: Literal["pool"] = "pool"
     trainer_version: int
     produced: int
     consumed: int
     waiting: int
+    leased: int = 0  # handed to the trainer; no checkpoint covers them yet
     discarded: dict[str, int]  # by reason
     categories: dict[str, int]  # waiting groups by category
     target: dict[str, float]  # largest share by category; empty: no gate
