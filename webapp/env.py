@@ -1,4 +1,4 @@
-"""Typed reading of the environment: a missing or malformed value stops the process with a sentence."""
+"""Typed reading of the environment: a missing or malformed value stops the process, saying why."""
 
 import os
 from pathlib import Path

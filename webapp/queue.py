@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def broker_url(redis_url: str) -> str:
-    """Celery's spelling of a Valkey URL: unix sockets are redis+socket://, databases virtual hosts."""
+    """Celery's spelling of a Valkey URL on a unix socket; other URLs stay as they are."""
     if not redis_url.startswith("unix://"):
         return redis_url
     parts = urlsplit(redis_url)

@@ -15,7 +15,7 @@ class ManifestStorage(CompressedManifestStaticFilesStorage):
 
 
 class PlotlyFinder(BaseFinder):
-    """Serves `plotly.min.js` of the `plotly` package as `vendor/plotly.min.js`, and nothing else."""
+    """Serves `plotly.min.js` of the `plotly` package as `vendor/plotly.min.js`, nothing else."""
 
     NAME = "vendor/plotly.min.js"
 

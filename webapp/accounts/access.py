@@ -1,0 +1,120 @@
+"""Who may see and do what. An outsider gets 404, a member without the role 403."""
+
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest
+
+from webapp.accounts.models import ApiToken, Membership, Project, Role, User
+
+M = TypeVar("M", bound=Model)
+
+# From each model that people reach by id, the way to its project.
+PROJECT_OF = {
+    "accounts.Project": "pk",
+    "accounts.Invitation": "project",
+    "experiments.Experiment": "project",
+    "experiments.Run": "project",
+    "experiments.Preset": "project",
+    "experiments.Attempt": "run__project",
+    "experiments.Checkpoint": "run__project",
+    "experiments.RewardScheme": "project",
+    "experiments.RewardSchemeVersion": "scheme__project",
+    "experiments.Dataset": "project",
+    "experiments.DatasetVersion": "dataset__project",
+    "reviews.Trajectory": "project",
+    "reviews.Comment": "project",
+}
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who asks: a signed-in user, or a token that may be narrower than its user."""
+
+    user: User
+    token: ApiToken | None = None
+
+    @property
+    def may_write(self) -> bool:
+        return self.token is None or self.token.scope == "write"
+
+    def roles(self) -> dict[str, Role]:
+        """The role in each project, by project id."""
+        found = Membership.objects.filter(user=self.user).values_list("project_id", "role")
+        only = self.token.project_id if self.token else None
+        return {project: Role(role) for project, role in found if only in (None, project)}
+
+    def role_in(self, project_id: str) -> Role | None:
+        if self.token and self.token.project_id not in (None, project_id):
+            return None
+        member = Membership.objects.filter(user=self.user, project_id=project_id).first()
+        return Role(member.role) if member else None
+
+
+def actor_of(request: HttpRequest) -> Actor:
+    """The actor of an authenticated request: the API's authentication has set it, or the session.
+
+    Raises PermissionDenied where nobody is signed in; pages ask for a login before they come here.
+    """
+    found = getattr(request, "actor", None)
+    if found is None:
+        if isinstance(request.user, AnonymousUser):
+            raise PermissionDenied("Sign in first.")
+        found = Actor(cast(User, request.user))
+        request.actor = found  # type: ignore[attr-defined]
+    return cast(Actor, found)
+
+
+def visible(queryset: QuerySet[M], actor: Actor) -> QuerySet[M]:
+    """The part of a queryset that lies in the actor's projects."""
+    way = PROJECT_OF[queryset.model._meta.label]
+    return queryset.filter(**{f"{way}__in": list(actor.roles())})
+
+
+def require(actor: Actor, project_id: str, role: Role = Role.VIEWER) -> Role:
+    """The actor's role in the project.
+
+    Raises Http404 for outsiders and PermissionDenied for members below `role`.
+    """
+    held = actor.role_in(project_id)
+    if held is None:
+        raise Http404("There is no such thing here.")
+    if held.rank < role.rank:
+        raise PermissionDenied(f"This needs the role {role.value}; yours is {held.value}.")
+    if role is not Role.VIEWER and not actor.may_write:
+        raise PermissionDenied("This token can only read.")
+    return held
+
+
+def get(queryset: QuerySet[M], pk: object, actor: Actor, role: Role = Role.VIEWER) -> M:
+    """The object with this id, if the actor's role in its project suffices; see `require`."""
+    way = PROJECT_OF[queryset.model._meta.label]
+    found = queryset.filter(pk=pk).first()
+    if found is None:
+        raise Http404("There is no such thing here.")
+    project_id = found.pk if way == "pk" else _follow(found, way)
+    require(actor, project_id, role)
+    return found
+
+
+def _follow(found: Model, way: str) -> str:
+    *steps, last = way.split("__")
+    for step in steps:
+        found = getattr(found, step)
+    return cast(str, getattr(found, f"{last}_id"))
+
+
+def default_project(actor: Actor, project: str | None = None, role: Role = Role.VIEWER) -> Project:
+    """The project with this id or name, or the oldest one the actor is a member of."""
+    mine = visible(Project.objects.all(), actor)
+    if project:
+        found = mine.filter(pk=project).first() or mine.filter(name__iexact=project).first()
+    else:
+        found = mine.order_by("created_at", "pk").first()
+    if found is None:
+        raise Http404(f"There is no project {project!r} here." if project else "No project yet.")
+    require(actor, found.pk, role)
+    return found
