@@ -1,0 +1,90 @@
+"""The trajectories of one prompt, packed: what the pool's rules read, and the rest as bytes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zstandard
+
+from engine.records.trajectory import Trajectory
+
+_MAX_BYTES = 1 << 30  # of an unpacked group; a larger one is a bomb, not a group
+
+
+@dataclass(frozen=True)
+class Group:
+    """One prompt's trajectories. `version` is the policy version of the oldest sampled token."""
+
+    ticket: int  # place in the order in which groups were started
+    id: str
+    category: str
+    version: int
+    rewards: tuple[float | None, ...]  # None: the reward is missing, which is not zero
+    tokens: int  # sampled tokens
+    arrived_at: float  # seconds since 1970
+    payload: bytes  # zstd-compressed JSON
+
+    def trajectories(self) -> list[Trajectory]:
+        """Raises ValueError when the payload is damaged."""
+        try:
+            text = zstandard.ZstdDecompressor().decompress(self.payload, max_output_size=_MAX_BYTES)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"The trajectories of group {self.id} are damaged: {error}") from error
+        return [Trajectory.from_dict(item) for item in json.loads(text)]
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the payload, as plain JSON values."""
+        return {
+            "ticket": self.ticket,
+            "id": self.id,
+            "category": self.category,
+            "version": self.version,
+            "rewards": list(self.rewards),
+            "tokens": self.tokens,
+            "arrived_at": self.arrived_at,
+        }
+
+    @staticmethod
+    def from_facts(facts: dict[str, Any], payload: bytes) -> "Group":
+        return Group(**{**facts, "rewards": tuple(facts["rewards"])}, payload=payload)
+
+
+def pack(
+    ticket: int, version_at_start: int, trajectories: Sequence[Trajectory], now: float
+) -> Group:
+    """The group of the trajectories of one prompt.
+
+    `version_at_start` stands in where nothing was sampled. Raises ValueError on an empty group
+    and on trajectories of different groups.
+    """
+    if not trajectories:
+        raise ValueError("A group holds at least one trajectory.")
+    first = trajectories[0]
+    if any(trajectory.group_id != first.group_id for trajectory in trajectories):
+        raise ValueError("The trajectories belong to different groups.")
+    versions = [
+        version
+        for trajectory in trajectories
+        for segment in trajectory.segments
+        for version in segment.versions
+        if version >= 0
+    ]
+    text = json.dumps([trajectory.to_dict() for trajectory in trajectories], ensure_ascii=False)
+    return Group(
+        ticket=ticket,
+        id=first.group_id,
+        category=first.category,
+        version=min(versions, default=version_at_start),
+        rewards=tuple(_trainable_reward(trajectory) for trajectory in trajectories),
+        tokens=sum(trajectory.sampled_tokens for trajectory in trajectories),
+        arrived_at=now,
+        payload=zstandard.ZstdCompressor(level=3).compress(text.encode()),
+    )
+
+
+def _trainable_reward(trajectory: Trajectory) -> float | None:
+    """The reward, where the policy earned it; an episode that broke under it taught nothing."""
+    if trajectory.reward.valid and trajectory.stop_reason.is_policy:
+        return trajectory.reward.value
+    return None

@@ -1,0 +1,83 @@
+"""Rules of capacity and staleness, against a simulation that plays the queue out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.pool.admission import refusal, room, staleness
+
+counts = st.integers(0, 60)
+
+
+def consumed_after(lag: int, ahead: int, batch: int) -> int:
+    """Play it out: staleness of a group behind `ahead` others when its batch is taken.
+
+    The batch in training counts among those ahead and is a version when it is done.
+    """
+    versions = lag
+    while ahead >= batch:
+        ahead -= batch
+        versions += 1
+    return versions
+
+
+@given(
+    batch=st.integers(1, 12),
+    limit=st.integers(0, 6),
+    lag=st.integers(0, 3),
+    busy=st.booleans(),
+    waiting=counts,
+    in_flight=counts,
+    capacity=st.integers(1, 200),
+)
+def test_it_starts_exactly_what_can_be_consumed_in_time(
+    batch, limit, lag, busy, waiting, in_flight, capacity
+):
+    training = batch if busy else 0
+    ahead = training + waiting + in_flight
+    expected = 0
+    while (
+        consumed_after(lag, ahead + expected, batch) <= limit
+        and waiting + in_flight + expected < capacity
+    ):
+        expected += 1
+    free = room(
+        batch=batch,
+        max_staleness=limit,
+        capacity=capacity,
+        lag=lag,
+        training=training,
+        waiting=waiting,
+        in_flight=in_flight,
+    )
+    assert free == expected
+
+
+def test_it_is_synchronous_at_a_limit_of_zero():
+    rule = {"batch": 4, "max_staleness": 0, "capacity": 100, "waiting": 0, "in_flight": 0}
+    assert room(**rule, lag=0, training=0) == 4
+    assert room(**rule, lag=0, training=4) == 0
+    assert room(**rule, lag=1, training=0) == 0
+
+
+def test_staleness_is_exact_and_never_negative():
+    assert staleness(7, 3) == 4
+    assert staleness(7, 7) == 0
+    with pytest.raises(ValueError, match="never go back"):
+        staleness(6, 7)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "lag", "reason"),
+    [
+        ((0.0, 1.0), 4, None),
+        ((0.0, 1.0), 5, "stale"),
+        ((1.0, 1.0, 1.0), 0, "zero_variance"),
+        ((0.0, 0.0, None), 0, "zero_variance"),
+        ((1.0, None, None), 0, "no_valid_reward"),
+        ((None, None), 0, "no_valid_reward"),
+        ((0.0, None, 1.0), 0, None),
+    ],
+)
+def test_it_names_the_reason_of_a_refusal(rewards, lag, reason):
+    assert refusal(rewards, lag, max_staleness=4) == reason
