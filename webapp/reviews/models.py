@@ -5,7 +5,7 @@ from django.db import models
 from django.db.models.functions import Lower
 
 from webapp import ids
-from webapp.accounts.models import Project
+from webapp.accounts.models import Project, User
 from webapp.experiments.models import Attempt, Run
 
 USER = settings.AUTH_USER_MODEL
@@ -80,7 +80,7 @@ class Queue(models.Model):
     reviews_per_item = models.PositiveSmallIntegerField(default=1)  # 2: blind double review
     run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="queues")
     filter = models.JSONField(default=dict)  # reviews.queries.Filter that filled it
-    assignees = models.ManyToManyField(USER, related_name="review_queues")
+    assignees = models.ManyToManyField(User, related_name="review_queues")
     created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
     closed_at = models.DateTimeField(null=True)

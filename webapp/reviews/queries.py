@@ -1,0 +1,103 @@
+"""Reading index rows and comments: lists with filters, groups, threads."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from django.db.models import Count, Q, QuerySet
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.records.trajectory import StopReason
+from webapp.experiments.models import Run
+from webapp.problems import invalid_field
+from webapp.reviews.models import Comment, Trajectory
+
+PAGE = 50
+_EXPORT_PAGE = 200
+_GROUP = 256  # trajectories of a group that are listed
+
+
+class Filter(BaseModel):
+    """What a list of trajectories is narrowed to; what is not given does not narrow."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    purpose: Literal["train", "evaluate", "demonstration"] | None = None
+    category: str | None = Field(None, max_length=40)
+    success: bool | None = None
+    stop_reason: StopReason | None = None
+    min_reward: float | None = Field(None, allow_inf_nan=False)
+    max_reward: float | None = Field(None, allow_inf_nan=False)
+    task: str | None = Field(None, max_length=80)
+    group: str | None = Field(None, max_length=80)
+    attempt: int | None = Field(None, ge=1)
+    failed_calls: bool | None = Field(None, description="Whether a tool call went wrong")
+    commented: bool | None = None
+    q: str | None = Field(None, max_length=200, description="Text in the prompt")
+
+
+def matching(run: Run, wanted: Filter) -> QuerySet[Trajectory]:
+    """The run's trajectories that pass the filter, the newest first."""
+    found = Trajectory.objects.filter(run=run)
+    equal = {
+        "purpose": wanted.purpose,
+        "category": wanted.category,
+        "success": wanted.success,
+        "stop_reason": wanted.stop_reason,
+        "reward__gte": wanted.min_reward,
+        "reward__lte": wanted.max_reward,
+        "task_id": wanted.task,
+        "group_id": wanted.group,
+        "attempt__number": wanted.attempt,
+        "prompt__icontains": wanted.q or None,
+    }
+    found = found.filter(**{name: value for name, value in equal.items() if value is not None})
+    if wanted.failed_calls is not None:
+        found = found.filter(Q(failed_calls__gt=0) if wanted.failed_calls else Q(failed_calls=0))
+    if wanted.commented is not None:
+        found = found.filter(comments__isnull=not wanted.commented).distinct()
+    return found.order_by("-cursor", "-id")
+
+
+def page_of(
+    run: Run, wanted: Filter, cursor: str | None, limit: int = PAGE
+) -> tuple[Sequence[Trajectory], str | None]:
+    """One page, and the cursor of the next one: the id of the last row; None at the end."""
+    found = _after(matching(run, wanted), run, cursor)
+    rows = list(found.annotate(comment_count=Count("comments", distinct=True))[: limit + 1])
+    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+
+
+def all_pages(run: Run, wanted: Filter) -> Iterator[list[Trajectory]]:
+    """Every matching row, a page at a time; rows that arrive meanwhile are not in it."""
+    cursor: str | None = None
+    while rows := list(_after(matching(run, wanted), run, cursor)[:_EXPORT_PAGE]):
+        yield rows
+        cursor = rows[-1].id
+
+
+def _after(found: QuerySet[Trajectory], run: Run, cursor: str | None) -> QuerySet[Trajectory]:
+    if cursor is None:
+        return found
+    last = Trajectory.objects.filter(run=run, id=cursor).values_list("cursor", flat=True).first()
+    if last is None:
+        raise invalid_field("cursor", f"There is no trajectory {cursor!r} in this run.")
+    return found.filter(Q(cursor__lt=last) | Q(cursor=last, id__lt=cursor))
+
+
+def group_of(trajectory: Trajectory) -> list[Trajectory]:
+    """The trajectories of the same prompt at the same policy, itself included, in a fixed order."""
+    return list(
+        Trajectory.objects.filter(run=trajectory.run_id, group_id=trajectory.group_id).order_by(
+            "started_at", "id"
+        )[:_GROUP]
+    )
+
+
+def comments_on(trajectory: Trajectory) -> QuerySet[Comment]:
+    return trajectory.comments.select_related("author").order_by("created_at", "id")
+
+
+def categories_of(run: Run) -> list[str]:
+    """The categories that occur, for the filter's choices."""
+    found = Trajectory.objects.filter(run=run).order_by("category")
+    return list(found.values_list("category", flat=True).distinct())

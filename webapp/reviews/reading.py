@@ -1,0 +1,216 @@
+"""What of a stored trajectory goes to a page: windows of steps, the context, matches, differences.
+
+Long things are cut here, and say so under `more`; nothing reads or sends a whole trajectory.
+Characters are Unicode code points.
+"""
+
+import json
+import re
+from itertools import groupby
+from typing import Any
+
+from engine.records.stored import FIELDS, DamagedShardError, StoredTrajectory
+from engine.records.trajectory import Segment
+from webapp import storage
+from webapp.problems import RefusedError
+from webapp.reviews.models import Trajectory
+
+MAX_STEPS = 200
+CUT = 4_000  # characters of a field in a window
+MAX_TOKENS = 4_000  # tokens of a step, or of one page of a context
+MAX_MATCHES = 200
+AROUND = 40  # characters shown on each side of a match
+_AT_ONCE = 64
+
+
+def open_stored(row: Trajectory) -> StoredTrajectory:
+    """The trajectory in its shard, read by byte range.
+
+    Raises RefusedError: 410 where the shard is gone, 500 where it is damaged. What is read later
+    from the answer raises DamagedShardError."""
+
+    def read(start: int, length: int) -> bytes:
+        return storage.read_blob(row.shard, row.offset + start, length)
+
+    try:
+        return StoredTrajectory(read, row.length)
+    except FileNotFoundError:
+        raise RefusedError(
+            f"The shard {row.shard[:12]}… that holds this trajectory is no longer in storage. "
+            "What lists show of it is kept.",
+            status=410,
+        ) from None
+    except DamagedShardError as error:
+        raise damaged(row, error) from error
+
+
+def damaged(row: Trajectory, error: DamagedShardError) -> RefusedError:
+    return RefusedError(
+        f"Trajectory {row.id} cannot be read: {error} "
+        f"(shard {row.shard[:12]}…, bytes {row.offset} to {row.offset + row.length}).",
+        status=500,
+    )
+
+
+def window(
+    stored: StoredTrajectory, first: int, count: int, with_tokens: bool
+) -> list[dict[str, Any]]:
+    """At most MAX_STEPS steps from `first`; `more` of a step names what was cut: {name: size}."""
+    return [_step(stored, step, with_tokens) for step in stored.steps(first, min(count, MAX_STEPS))]
+
+
+def _step(stored: StoredTrajectory, step: dict[str, Any], with_tokens: bool) -> dict[str, Any]:
+    more = {name: size for name, (_, _, size) in step.pop("long", {}).items()}
+    call = step["call"]
+    for owner, name in ((step, "text"), (step, "answer"), (call or {}, "result")):
+        value = owner.get(name)
+        if value and len(value) > CUT:
+            more.setdefault(name, len(value))
+            owner[name] = value[:CUT]
+    if call and call["arguments"]:
+        size = len(_json(call["arguments"]))
+        if "arguments" in more or size > CUT:
+            more.setdefault("arguments", size)
+            call["arguments"] = {}
+    shown = {**step, "more": more}
+    if with_tokens:
+        stop = min(step["stop"], step["start"] + MAX_TOKENS)
+        shown["tokens"] = _tokens(stored.tokens(step["segment"], step["start"], stop))
+        if stop < step["stop"]:
+            more["tokens"] = step["stop"] - step["start"]
+    return shown
+
+
+def _tokens(part: Segment) -> list[dict[str, Any]]:
+    """One entry per token; `text` is None where it continues the character of the one before."""
+    return [
+        {
+            "id": part.ids[i],
+            "text": part.texts[i] if part.texts else "",
+            "logprob": part.logprobs[i],
+            "version": part.versions[i],
+            "trained": part.loss_mask[i],
+        }
+        for i in range(len(part.ids))
+    ]
+
+
+def context(stored: StoredTrajectory, step: int, before: int | None) -> dict[str, Any]:
+    """What the model saw when it began this step: the tokens of its segment up to there.
+
+    The page ends at token `before` (the step's first token unless given); `first` is where it
+    begins, 0 when nothing came earlier. Spans are runs of one writer. Raises IndexError where
+    there is no such step.
+    """
+    data = stored.steps(step, 1)[0]
+    total = data["start"]
+    stop = total if before is None else max(0, min(before, total))
+    first = max(0, stop - MAX_TOKENS)
+    segment = data["segment"]
+    part = stored.tokens(segment, first, stop)
+    return {
+        "step": step,
+        "segment": segment,
+        "parent": stored.segments[segment]["parent"],
+        "total": total,
+        "first": first,
+        "stop": stop,
+        "spans": _spans(part, first),
+    }
+
+
+def _spans(part: Segment, offset: int) -> list[dict[str, Any]]:
+    """Runs of consecutive tokens by who wrote them and whether they were trained on."""
+    spans = []
+    by_writer = groupby(range(len(part.ids)), lambda i: (part.versions[i] >= 0, part.loss_mask[i]))
+    for (sampled, trained), run in by_writer:
+        positions = list(run)
+        low, high = positions[0], positions[-1] + 1
+        texts = part.texts[low:high]
+        spans.append(
+            {
+                "by": "policy" if sampled or trained else "environment",
+                "trained": trained,
+                "start": offset + low,
+                "stop": offset + high,
+                "ids": part.ids[low:high],
+                "text": "".join(t for t in texts if t) if texts else None,
+            }
+        )
+    return spans
+
+
+def search(stored: StoredTrajectory, query: str) -> dict[str, Any]:
+    """Where `query` occurs, whatever its case: {matches, complete}; at most MAX_MATCHES."""
+    pattern = re.compile(re.escape(query), re.IGNORECASE)
+    matches: list[dict[str, Any]] = []
+
+    def look(step: int | None, field: str, text: str) -> None:
+        for found in pattern.finditer(text):
+            if len(matches) > MAX_MATCHES:
+                return
+            start, stop = found.span()
+            matches.append(
+                {
+                    "step": step,
+                    "field": field,
+                    "start": start,
+                    "stop": stop,
+                    "before": text[max(0, start - AROUND) : start],
+                    "match": text[start:stop],
+                    "after": text[stop : stop + AROUND],
+                }
+            )
+
+    look(None, "prompt", stored.fields["prompt"])
+    for first in range(0, stored.step_count, _AT_ONCE):
+        for step in stored.steps(first, _AT_ONCE):
+            for name in FIELDS:
+                look(step["index"], name, _field(stored, step, name))
+        if len(matches) > MAX_MATCHES:
+            break
+    return {"matches": matches[:MAX_MATCHES], "complete": len(matches) <= MAX_MATCHES}
+
+
+def divergence(a: StoredTrajectory, b: StoredTrajectory) -> dict[str, Any] | None:
+    """The first step at which two trajectories differ, in which field and at which character.
+
+    `field` is "end" where one of them has no such step; None where they are the same.
+    """
+    shared = min(a.step_count, b.step_count)
+    for first in range(0, shared, _AT_ONCE):
+        for x, y in zip(a.steps(first, _AT_ONCE), b.steps(first, _AT_ONCE), strict=False):
+            for name in ("text", "tool", "arguments", "error", "result", "answer"):
+                left, right = _field(a, x, name), _field(b, y, name)
+                if left != right:
+                    return {"step": x["index"], "field": name, "at": _first_difference(left, right)}
+    if a.step_count != b.step_count:
+        return {"step": shared, "field": "end", "at": 0}
+    return None
+
+
+def _field(stored: StoredTrajectory, step: dict[str, Any], name: str) -> str:
+    """A field of a step as text, fetched whole where the step holds only its beginning."""
+    if name in step.get("long", {}):
+        return stored.field(step["index"], name)
+    call = step["call"] or {}
+    if name == "tool":
+        return call.get("name") or ""
+    value = step[name] if name in step else call.get(name)
+    return value if isinstance(value, str) else "" if value is None else _json(value)
+
+
+def _first_difference(left: str, right: str) -> int:
+    """The length of the common beginning, by halving: fields can be 20 MB long."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
