@@ -7,7 +7,7 @@ sub-graph.
 
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -119,8 +119,12 @@ def _add_countries(
             label = known.name if known else f"Language {language}"
             relation = "also spoken" if place else "language"
             build.fact(country, relation, once("language", label, language))
-        for neighbour in filter(None, item["neighbours"].split(",")):
-            build.fact(country, "neighbour", names[neighbour])
+        neighbours = [neighbour for neighbour in item["neighbours"].split(",") if neighbour]
+        for neighbour in neighbours:
+            build.fact(country, "borders", names[neighbour])
+        if neighbours:
+            largest = max(neighbours, key=lambda code: (countries[code]["population"], code))
+            build.fact(country, "neighbour", names[largest])
     return names
 
 
@@ -208,8 +212,9 @@ def _add_subdivisions(build: _Builder, countries: dict[str, str]) -> None:
             build.fact(names[item.code], "parent", names[item.parent_code])
 
 
-# What an agent may look up, by kind. An airport says its city alone: with its own country and time
-# zone, every question that starts at an airport would have a shortcut past the city.
+# What an agent may look up, by kind. "metropolis" is the most populous city, "neighbour" the most
+# populous country across a land border. An airport says its city alone: with its own country and
+# time zone, every question that starts at an airport would have a shortcut past the city.
 AGENT_RELATIONS = {
     "city": ("country", "timezone", "airport"),
     "airport": ("city",),
@@ -222,7 +227,7 @@ def task_graph(cities: int) -> KnowledgeGraph:
     """The sub-graph that tasks are drawn from: the largest cities, the airports that serve them,
     their countries and those countries' capitals, with the relations an agent may look up.
 
-    Neighbours outside of it are named (so that "the only neighbour" stays true) but hold no facts.
+    What they name outside of it (a neighbour without a large city) is known but holds no facts.
     """
     full = full_graph()
     chosen = _first((name for name, kind in full.kinds.items() if kind == "city"), cities)
@@ -253,7 +258,7 @@ def fold(label: str) -> str:
     return "".join(char for char in decomposed if char.isalnum())
 
 
-def _distance_km(airport: dict[str, Any], city: dict[str, Any]) -> float:
+def _distance_km(airport: Mapping[str, Any], city: Mapping[str, Any]) -> float:
     """Great-circle distance (spherical law of cosines)."""
     a, b = math.radians(airport["lat"]), math.radians(city["latitude"])
     turn = math.radians(airport["lon"] - city["longitude"])
