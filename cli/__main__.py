@@ -1,17 +1,26 @@
-"""Entry point of `./caravan`: errors that the user can solve are one sentence and exit code 2."""
+"""Entry point of `./caravan`: what the user can solve is one sentence and exit code 2."""
 
+import errno
 import sys
 
-from cli.app import app
+from cli.app import add_client_commands, app
 from workers.local.places import UserError
 
 
 def main() -> None:
     try:
+        add_client_commands()
         app(prog_name="caravan")
     except UserError as error:
-        print(f"caravan: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        sentence = str(error)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sentence = f"No space is left on the disk ({error.filename or 'while writing'})."
+    else:
+        return
+    print(f"caravan: {sentence}", file=sys.stderr)
+    raise SystemExit(2)
 
 
 main()

@@ -1,31 +1,135 @@
-"""The commands of `./caravan`."""
+"""The commands of `./caravan` in a checkout; remote ones come from the client package."""
 
+import contextlib
+import importlib
+import json
+import os
 import shlex
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from workers.local.places import find_places
+from workers.local.places import UserError, find_places
 
-app = typer.Typer(help="Caravan, the control plane for agentic RL.", no_args_is_help=True)
+app = typer.Typer(
+    help="Caravan, the control plane for agentic RL.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+NOT_RUNNING = 3
 
 
 @app.command()
 def up(
-    port: Annotated[
-        int | None, typer.Option(help="Port of the pages; a free one if left out.")
-    ] = None,
-    only: Annotated[
-        str, typer.Option(help="Start only these services, comma-separated (postgres,valkey).")
-    ] = "",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the pages.")] = None,
+    host: Annotated[str, typer.Option(help="Address the pages listen on.")] = "127.0.0.1",
+    url: Annotated[str, typer.Option(help="What people type, if not that address.")] = "",
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy in front speaks TLS.")
+    ] = False,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
     demo: Annotated[bool, typer.Option(help="Launch the quick start once per database.")] = True,
+    only: Annotated[str, typer.Option(help="Start only these services: postgres,valkey,...")] = "",
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when it is up; survives logout.")
+    ] = False,
 ) -> None:
     """Start everything and watch over it until Ctrl-C."""
+    from workers.local import control
+    from workers.local.local_layout import Exposure
     from workers.local.up import Options
     from workers.local.up import up as run_up
 
+    exposure = Exposure(host, url, behind_proxy, tls_cert, tls_key)
+    exposure.check()
+    if detach:
+        given = sys.argv[sys.argv.index("up") + 1 :]
+        control.up_detached(find_places(), [a for a in given if a not in ("--detach", "-d")])
+        return
     chosen = tuple(name for name in only.split(",") if name)
-    run_up(find_places(), Options(port=port, demo=demo, only=chosen))
+    run_up(find_places(), Options(exposure, port, demo, chosen))
+
+
+@app.command()
+def down() -> None:
+    """Stop everything: runs save a checkpoint first and go on at the next `up`."""
+    from workers.local import control
+
+    control.down(find_places())
+
+
+@app.command()
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show what runs; exit code 0 if everything does, 3 if not."""
+    from workers.local import control
+
+    state, lines = control.status(find_places())
+    complete = state.ready and bool(lines) and all(line.pid for line in lines)
+    if as_json:
+        services = [asdict(line) for line in lines]
+        print(json.dumps({"url": state.url, "up": complete, "services": services}, default=str))
+    elif not lines:
+        print("nothing is running: start it with `caravan up`")
+    else:
+        table = Table("service", "process", "running since (UTC)", box=None)
+        for line in lines:
+            since = f"{line.since:%Y-%m-%d %H:%M:%S}" if line.since else "not running"
+            table.add_row(line.service, str(line.pid or "-"), since)
+        Console().print(table)
+        print(f"pages: {state.url}" if complete else "not everything runs")
+    raise typer.Exit(0 if complete else NOT_RUNNING)
+
+
+@app.command()
+def logs(
+    service: Annotated[str, typer.Argument(help="postgres, valkey, ray-head, web, ...")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many to show.")] = 100,
+) -> None:
+    """Show what a service wrote."""
+    from workers.local import control
+
+    path = control.log_file(find_places(), service)
+    for line in control.last_lines(path, lines) if lines else []:
+        print(line)
+    if follow:
+        with contextlib.suppress(KeyboardInterrupt):
+            for text in control.follow(path):
+                print(text, end="", flush=True)
+
+
+@app.command("login-link")
+def login_link(
+    email: Annotated[str, typer.Option(help="Whom to sign in; the first admin if left out.")] = "",
+) -> None:
+    """Print a link that signs you in once."""
+    _manage("login_link", *(["--email", email] if email else []))
+
+
+@app.command()
+def invite(
+    email: str,
+    role: Annotated[str, typer.Option(help="viewer, editor or admin.")] = "editor",
+    project: Annotated[str, typer.Option(help="Name or id; the oldest if left out.")] = "",
+) -> None:
+    """Print a one-time link that brings a colleague into a project."""
+    _manage("invite", email, "--role", role, *(["--project", project] if project else []))
+
+
+@app.command(context_settings=PASS_ON)
+def manage(context: typer.Context) -> None:
+    """Run a command of Django's, with the environment of this stack."""
+    _manage(*context.args)
 
 
 @app.command()
@@ -37,9 +141,30 @@ def env() -> None:
         print(f"export {name}={shlex.quote(value)}")
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(context_settings=PASS_ON)
 def test(context: typer.Context) -> None:
     """Run the tests on their own services; arguments go to pytest."""
     from cli.testing import run_tests
 
     raise typer.Exit(run_tests(context.args))
+
+
+def _manage(*arguments: str) -> None:
+    from workers.local.up import environment
+
+    command = [sys.executable, "-m", "webapp.manage", *arguments]
+    done = subprocess.run(command, env={**os.environ, **environment(find_places())}, check=False)
+    if done.returncode != 0:
+        raise typer.Exit(done.returncode)
+
+
+def add_client_commands() -> None:
+    """Put the client's remote commands (launch, runs, watch, ...) beside ours."""
+    try:
+        commands = importlib.import_module("caravan.commands")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("caravan"):
+            raise UserError(f"The client cannot be loaded: {error}.") from error
+        return
+    app.registered_commands.extend(commands.app.registered_commands)
+    app.registered_groups.extend(commands.app.registered_groups)

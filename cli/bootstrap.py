@@ -19,7 +19,7 @@ NEEDED_DISK = 3 * 10**9
 # Which requirement file each installing command needs; the others only run on what is there.
 INSTALLS = {"up": "base", "bench": "base", "test": "dev", "check": "dev"}
 SIZES = (
-    "about 0.5 GB where pip finds a CPU build of torch (2.4 GB on disk), "
+    "about 0.4 GB where pip finds a CPU build of torch (2 GB on disk), "
     "about 3.5 GB with Linux's usual build, which brings CUDA (8 GB on disk)"
 )
 HELP = """\
@@ -191,7 +191,9 @@ class Progress:
         download = re.match(r"\s+(?:Downloading|Using cached) (\S+?)-[\d.]+\S* \((.+)\)", line)
         if download:
             name, size = download.groups()
-            self._show(f"{self.seen:3} packages, {name} ({size})", "GB" in size or _is_large(size))
+            self._show(
+                f"downloading package {self.seen}: {name} ({size})", "GB" in size or _is_large(size)
+            )
         elif line.startswith("Installing collected"):
             self._show("unpacking all of them", True)
 

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 
 from workers.local.probes import Probe
 
-# Run once before the services, in this order: (what it does, arguments of `webapp.manage`).
-SETUP = (
-    ("migrations", ("migrate", "--no-input", "--verbosity", "0")),
-    ("static files", ("collectstatic", "--no-input", "--verbosity", "0")),
-)
+# Run once before the services start, as `python -m`.
+SETUP = "workers.local.setup_web"
 
 
 @dataclass(frozen=True)
@@ -25,6 +22,7 @@ class Layout:
     database_url: str
     redis_url: str
     web_bind: tuple[str, int]
+    web_probe: str  # the pages' address from this machine
     ingest_bind: tuple[str, int]
     url: str  # of pages and API, as people reach them
     ingest_url: str  # as runs reach it
@@ -36,11 +34,11 @@ class Layout:
     storage: str
     sampler_token: str
     allowed_hosts: str
+    behind_proxy: bool = False
     path: str = ""
     postgres: tuple[str, ...] = ()  # argv; empty where an image brings its own
     valkey: tuple[str, ...] = ()
     web_options: tuple[str, ...] = ()
-    cpus: int | None = None  # None: Ray counts them
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -78,6 +76,7 @@ def control_env(layout: Layout) -> dict[str, str]:
         "CARAVAN_STORAGE": layout.storage,
         "CARAVAN_URL": layout.url,
         "CARAVAN_ALLOWED_HOSTS": layout.allowed_hosts,
+        **({"CARAVAN_BEHIND_PROXY": "1"} if layout.behind_proxy else {}),
     }
 
 
@@ -96,6 +95,7 @@ def _shared_env(layout: Layout) -> dict[str, str]:
         "CARAVAN_HOME": layout.home,
         "CARAVAN_INGEST_URL": layout.ingest_url,
         "PYTHONPATH": layout.checkout,
+        "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         **layout.extra,
     }
@@ -120,7 +120,6 @@ def processes(layout: Layout) -> tuple[Service, ...]:
             (
                 python, "-m", "ray.scripts.scripts", "start", "--head", "--block",
                 "--disable-usage-stats", *layout.ray_head,
-                *((f"--num-cpus={layout.cpus}",) if layout.cpus else ()),
             ),
             ray_env(layout),
             Probe("http", f"{layout.ray_jobs_url}/api/version"),
@@ -130,7 +129,7 @@ def processes(layout: Layout) -> tuple[Service, ...]:
             "web",
             (*_uvicorn(python, "webapp.asgi:application", layout.web_bind), *layout.web_options),
             control,
-            Probe("http", f"{layout.url}/healthz"),
+            Probe("http", f"{layout.web_probe}/healthz"),
             depends_on=("postgres", "valkey"),
         ),
         Service(

@@ -21,7 +21,7 @@ def scratch_stack(only: tuple[str, ...] = ()) -> Iterator[Stack]:
     options = Options(port=free_port(set()), demo=False, only=only, durable=False)
     stack = build(Places(folder / "home", folder / "run"), options)
     try:
-        start(stack, options)
+        start(stack)
         yield stack
     finally:
         stop(stack)

@@ -103,6 +103,15 @@ class Supervisor:
     def log_path(self, name: str) -> Path:
         return self.places.logs / f"{name}.log"
 
+    def ask_to_stop(self) -> None:
+        """What a signal handler calls: ends `start` and `watch`."""
+        self.stop_asked.set()
+
+    def begin(self, name: str) -> None:
+        """Spawn a service that depends on none, without waiting until it is ready."""
+        if self.children[name].process is None:
+            self._spawn(self.children[name])
+
     def start(self, names: Iterable[str]) -> None:
         """Start services, each when those it depends on are ready; return when all are.
 
@@ -174,33 +183,35 @@ class Supervisor:
         """Restart what dies, until the stop is asked for."""
         while not self.stop_asked.wait(POLL_SECONDS):
             for child in self.children.values():
-                if child.service.name in self.state.services or child.retry_at:
-                    self._keep_alive(child)
+                self._keep_alive(child)
 
     def _keep_alive(self, child: Child) -> None:
         name, now = child.service.name, time.monotonic()
         if child.process is None:
             if now >= child.retry_at:
-                self._spawn(child)
+                try:
+                    self._spawn(child)
+                except UserError as error:
+                    self._retry_later(child, str(error))
             return
         how = child.ended()
-        if how is None:
-            if not child.ready and is_ready(
-                child.service.probe, self.log_path(name), child.log_start
-            ):
+        if how is not None:
+            self._end_leftovers(name)
+            self._retry_later(child, how)
+        elif not child.ready:
+            if is_ready(child.service.probe, self.log_path(name), child.log_start):
                 child.ready = True
                 self.say(f"{name} is up again{_seconds(child.started)}")
-            elif child.ready and now - child.started > STEADY_SECONDS:
-                child.deaths = 0
-            return
-        self._end_leftovers(name)
+        elif now - child.started > STEADY_SECONDS:
+            child.deaths = 0
+
+    def _retry_later(self, child: Child, how: str) -> None:
         delay = min(FIRST_DELAY * 2**child.deaths, LONGEST_DELAY)
         child.deaths += 1
         child.process, child.popen, child.ready = None, None, False
-        child.retry_at = now + delay
-        self.say(
-            f"{name} died ({how}), starting it again in {delay:.1f} s: see {self.log_path(name)}"
-        )
+        child.retry_at = time.monotonic() + delay
+        name = child.service.name
+        self.say(f"{name} died ({how}), next start in {delay:.1f} s: see {self.log_path(name)}")
 
     def _end_leftovers(self, name: str) -> None:
         """End what a dead service left behind (Ray's daemons, a server's workers)."""
@@ -262,7 +273,7 @@ class Supervisor:
 
 def inherited() -> dict[str, str]:
     """What services may know of the caller's environment: nothing that would configure them."""
-    ours = ("CARAVAN_", "DJANGO_", "RAY_", "PYTHON", "PG")
+    ours = ("CARAVAN_", "DJANGO_", "RAY_", "PYTHON", "PG", "CELERY_")
     named = {"DATABASE_URL", "REDIS_URL", "VIRTUAL_ENV"}
     return {k: v for k, v in os.environ.items() if not k.startswith(ours) and k not in named}
 

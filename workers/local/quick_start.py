@@ -1,0 +1,44 @@
+"""Follows the quick-start run over the API and prints one line with its result."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+
+import httpx
+
+from workers.local.places import Places
+
+POLL_SECONDS = 3.0
+ENDED = {"succeeded", "stopped", "failed", "interrupted", "lost"}
+
+
+def follow_quick_start(places: Places, run_id: str, say: Callable[[str], None]) -> None:
+    """Watch the run from a thread that dies with the process."""
+    access = json.loads(places.secret("cli_token.json").read_text())
+    threading.Thread(
+        target=_follow, args=(access["url"], access["token"], run_id, say), daemon=True
+    ).start()
+
+
+def _follow(url: str, token: str, run_id: str, say: Callable[[str], None]) -> None:
+    began = time.monotonic()
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=url, headers=headers, verify=False) as client:
+        while True:
+            time.sleep(POLL_SECONDS)
+            try:
+                answer = client.get(f"/api/v1/runs/{run_id}")
+            except httpx.HTTPError:
+                continue  # the web process is being started again
+            if answer.status_code == 200 and answer.json()["state"] in ENDED:
+                say(summary_line(answer.json(), time.monotonic() - began))
+                return
+
+
+def summary_line(run: dict, seconds: float) -> str:
+    """One sentence on how the quick start ended."""
+    summary = run.get("summary") or {}
+    figures = ", ".join(f"{name} {value}" for name, value in summary.items())
+    text = f"the quick start {run['state']} after {seconds / 60:.1f} min"
+    return f"{text}: {figures}" if figures else text
