@@ -93,7 +93,9 @@ TEMPLATES = [
                 "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ]
+                "webapp.pages.frame",
+            ],
+            "builtins": ["webapp.templating"],
         },
     }
 ]
@@ -184,6 +186,7 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "webapp.staticfiles.PlotlyFinder",
 ]
+MESSAGE_TAGS = {10: "info", 20: "info", 25: "good", 30: "warn", 40: "bad"}  # notice-… in CSS
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # uploads go to `storage`
     "staticfiles": {

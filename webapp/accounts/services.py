@@ -20,7 +20,7 @@ from webapp.accounts.models import (
     Team,
     User,
 )
-from webapp.problems import Refused, conflict, invalid_field
+from webapp.problems import RefusedError, conflict, invalid_field
 
 LOGIN_LINK_LIFE = timedelta(minutes=15)
 INVITATION_LIFE = timedelta(days=7)
@@ -56,13 +56,13 @@ def _create_user(email: str, password: str | None = None, display_name: str = ""
 
 
 def sign_in(request: HttpRequest, email: str, password: str) -> User:
-    """The user with this email and password. Raises Refused, alike for both being wrong."""
+    """The user with this email and password. Raises RefusedError, alike for both being wrong."""
     address = request.META.get("REMOTE_ADDR") or "unknown"
     throttle.check(email, address)
     user = authenticate(request, username=email.strip().lower(), password=password)
     if not isinstance(user, User):
         throttle.count_failure(email, address)
-        raise Refused("No account has this email and password.", status=401)
+        raise RefusedError("No account has this email and password.", status=401)
     throttle.forget(email, address)
     return user
 
@@ -80,7 +80,7 @@ def create_login_link(user: User) -> str:
 
 @transaction.atomic
 def use_login_link(secret: str) -> User:
-    """The user whom the link signs in; it never works again. Raises Refused."""
+    """The user whom the link signs in; it never works again. Raises RefusedError."""
     used = LoginLink.objects.filter(
         digest=digest("login", secret),
         used_at=None,
@@ -88,7 +88,7 @@ def use_login_link(secret: str) -> User:
         user__is_active=True,
     ).update(used_at=timezone.now())
     if not used:
-        raise Refused(
+        raise RefusedError(
             "This login link was used already or is older than 15 minutes. "
             "Make another one with `./caravan login-link`.",
             status=401,
@@ -100,7 +100,7 @@ def use_login_link(secret: str) -> User:
 
 @transaction.atomic
 def invite(project: Project, email: str, role: Role, by: User | None) -> tuple[Invitation, str]:
-    """An invitation and the secret of its link. Raises Refused where the person is a member."""
+    """An invitation and the secret of its link. Raises RefusedError where the person is a member."""
     email = email.strip().lower()
     if "@" not in email or len(email) > 254:
         raise invalid_field("email", f"{email!r} is no email address.")
@@ -121,7 +121,7 @@ def invite(project: Project, email: str, role: Role, by: User | None) -> tuple[I
 
 
 def find_invitation(secret: str) -> Invitation:
-    """The open invitation of this link. Raises Refused."""
+    """The open invitation of this link. Raises RefusedError."""
     invitation = (
         Invitation.objects.select_related("project", "invited_by")
         .filter(
@@ -132,7 +132,9 @@ def find_invitation(secret: str) -> Invitation:
         .first()
     )
     if invitation is None:
-        raise Refused("This invitation was used, withdrawn or is older than a week.", status=404)
+        raise RefusedError(
+            "This invitation was used, withdrawn or is older than a week.", status=404
+        )
     return invitation
 
 
@@ -169,7 +171,7 @@ def withdraw_invitation(invitation: Invitation, by: User) -> None:
 
 @transaction.atomic
 def set_role(member: Membership, role: Role, by: User) -> Membership:
-    """Raises Refused where it would leave the project without an admin."""
+    """Raises RefusedError where it would leave the project without an admin."""
     _keep_an_admin(member, role)
     before, member.role = member.role, role
     member.save(update_fields=["role"])
@@ -186,7 +188,7 @@ def set_role(member: Membership, role: Role, by: User) -> Membership:
 
 @transaction.atomic
 def remove_member(member: Membership, by: User) -> None:
-    """Raises Refused where it would leave the project without an admin."""
+    """Raises RefusedError where it would leave the project without an admin."""
     _keep_an_admin(member, None)
     ApiToken.objects.filter(user=member.user, project=member.project, revoked_at=None).update(
         revoked_at=timezone.now()
@@ -274,3 +276,27 @@ def set_max_running(project: Project, max_running: int, by: User) -> Project:
     project.save(update_fields=["max_running"])
     record("project.max_running", project.pk, user=by, project=project, before=before)
     return project
+
+
+def set_theme(user: User, theme: str) -> None:
+    if theme not in ("auto", "light", "dark"):
+        raise invalid_field("theme", f"{theme!r} is no theme: use auto, light or dark.")
+    User.objects.filter(pk=user.pk).update(theme=theme)
+
+
+def set_display_name(user: User, name: str) -> None:
+    name = name.strip()
+    if len(name) > 80:
+        raise invalid_field("display_name", "A name has at most 80 characters.")
+    User.objects.filter(pk=user.pk).update(display_name=name)
+
+
+@transaction.atomic
+def set_password(user: User, old: str, new: str) -> None:
+    """Who signed in by link and has no password yet needs no old one."""
+    if user.has_usable_password() and not user.check_password(old):
+        raise invalid_field("old_password", "This is not your present password.")
+    check_password_rules(new, user)
+    user.set_password(new)
+    user.save(update_fields=["password"])
+    record("user.password", user.email, user=user, project=None)

@@ -1,5 +1,30 @@
 """Pages of accounts."""
 
-from django.urls import URLPattern
+from django.contrib.auth.decorators import login_required
+from django.urls import path
+from django.views.i18n import JavaScriptCatalog
 
-urlpatterns: list[URLPattern] = []
+from webapp.accounts.pages import signin, team
+
+catalogue = login_required(JavaScriptCatalog.as_view(domain="djangojs", packages=[]))
+
+urlpatterns = [
+    path("", signin.home, name="home"),
+    path("login/", signin.sign_in, name="login"),
+    path("login/<str:secret>/", signin.use_login_link, name="login-link"),
+    path("logout/", signin.sign_out, name="logout"),
+    path("invitation/<str:secret>/", signin.accept_invitation, name="invitation"),
+    path("account/", signin.account, name="account"),
+    path("account/theme", signin.choose_theme, name="theme"),
+    path("design/", signin.design, name="design"),
+    path("i18n/catalogue.js", catalogue, name="jsi18n"),
+    path("projects/<str:pk>/team/", team.team, name="team"),
+    path("projects/<str:pk>/team/invite", team.invite, name="team_invite"),
+    path("projects/<str:pk>/team/limit", team.set_limit, name="team_limit"),
+    path("projects/<str:pk>/team/members/<int:member>", team.change_member, name="member"),
+    path("projects/<str:pk>/team/tokens", team.create_token, name="token_create"),
+    path("projects/<str:pk>/team/tokens/<str:token>", team.revoke_token, name="token_revoke"),
+    path("projects/<str:pk>/audit/", team.audit, name="audit"),
+    path("invitations/<str:pk>/withdraw", team.withdraw, name="invitation_withdraw"),
+    path("projects/new", team.create_project, name="project_create"),
+]

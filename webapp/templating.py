@@ -1,0 +1,183 @@
+"""Template tags: icons, numbers that tell missing from zero, times, Markdown, sparklines."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from zlib import crc32
+
+from django import template
+from django.http import QueryDict
+from django.templatetags.static import static
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
+
+from webapp.markdown import render_markdown
+
+register = template.Library()
+
+SERIES_COLOURS = 8
+LINE_STYLES = ("solid", "dash", "dot")
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    return format_html(
+        '<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>',
+        static("img/icons.svg"),
+        name,
+    )
+
+
+@register.simple_tag
+def state_label(state: str) -> str:
+    return {
+        "queued": pgettext("state", "queued"),
+        "starting": pgettext("state", "starting"),
+        "running": pgettext("state", "running"),
+        "unreachable": pgettext("state", "unreachable"),
+        "stopping": pgettext("state", "stopping"),
+        "succeeded": pgettext("state", "succeeded"),
+        "stopped": pgettext("state", "stopped"),
+        "failed": pgettext("state", "failed"),
+        "interrupted": pgettext("state", "interrupted"),
+        "lost": pgettext("state", "lost"),
+    }.get(state, state)
+
+
+@register.filter
+def number(value: Any, digits: int = 4) -> SafeString | str:
+    """A number in `digits` significant digits; missing, NaN and infinite look unlike zero."""
+    if value is None or value == "":
+        return format_html('<span class="none" title="{}">–</span>', _("No data"))
+    if isinstance(value, str):
+        return format_html('<span class="nan">{}</span>', value)
+    if isinstance(value, float) and not math.isfinite(value):
+        name = "NaN" if math.isnan(value) else ("∞" if value > 0 else "−∞")
+        return format_html('<span class="nan">{}</span>', name)
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", "\u202f")
+    return significant(value, digits)
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """For example 0.9132, 12.50, 1 234, 3.2e-05: what a column of numbers can be read by."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 1e-4 or size >= 1e7:
+        return f"{value:.{max(digits - 2, 1)}e}".replace("-", "\u2212", 1 if value < 0 else 0)
+    places = max(0, digits - 1 - math.floor(math.log10(size)))
+    text = f"{value:,.{min(places, digits)}f}".replace(",", "\u202f")
+    return text.replace("-", "\u2212")
+
+
+@register.filter
+def percent(value: Any, places: int = 1) -> SafeString | str:
+    if isinstance(value, int | float) and math.isfinite(value):
+        return f"{100 * value:.{places}f}\u202f%"
+    return number(value)
+
+
+@register.filter
+def size(value: Any) -> SafeString | str:
+    """Bytes in binary units."""
+    if value is None:
+        return number(None)
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+@register.filter
+def duration(seconds: Any) -> SafeString | str:
+    if seconds is None:
+        return number(None)
+    whole = int(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+@register.filter
+def moment(value: datetime | float | None) -> SafeString | str:
+    """A time that the page turns into a relative one; the absolute one is its title."""
+    if value is None:
+        return number(None)
+    if not isinstance(value, datetime):
+        value = datetime.fromtimestamp(value, UTC)
+    value = value.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" data-time>{}</time>',
+        value.isoformat(timespec="milliseconds"),
+        value.strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+@register.filter
+def markdown(text: str) -> SafeString:
+    return render_markdown(text)
+
+
+@register.filter
+def series_class(run_id: str) -> str:
+    """The classes that give a run its colour and line style, the same on every page."""
+    colour, style = run_colour(run_id)
+    return f"series-{colour}" + ("" if style == "solid" else f" key-{style}")
+
+
+def run_colour(run_id: str) -> tuple[int, str]:
+    """Index of the run's colour in the palette, and its line style; a pure function of the id."""
+    slot = crc32(run_id.encode()) % (SERIES_COLOURS * len(LINE_STYLES))
+    return slot % SERIES_COLOURS, LINE_STYLES[slot // SERIES_COLOURS]
+
+
+@register.simple_tag
+def spark(values: Sequence[float | None] | None, label: str = "") -> SafeString:
+    """A line of at most some dozens of points in a box of 100 by 28; gaps stay gaps."""
+    finite = [v for v in values or () if v is not None and math.isfinite(v)]
+    if len(finite) < 2:
+        return format_html('<span class="none small">{}</span>', _("not enough points yet"))
+    low, high = min(finite), max(finite)
+    span = (high - low) or 1.0
+    step = 100 / (len(values or ()) - 1)
+    parts: list[str] = []
+    pen_down = False
+    for index, value in enumerate(values or ()):
+        if value is None or not math.isfinite(value):
+            pen_down = False
+            continue
+        y = 26 - 24 * (value - low) / span if high > low else 14
+        parts.append(f"{'L' if pen_down else 'M'}{index * step:.1f} {y:.1f}")
+        pen_down = True
+    return format_html(
+        '<svg class="spark" viewBox="0 0 100 28" preserveAspectRatio="none" role="img" '
+        'aria-label="{}"><path d="{}"/></svg>',
+        label,
+        mark_safe(" ".join(parts)),  # digits and letters that we made
+    )
+
+
+@register.simple_tag(takes_context=True)
+def query(context: Any, **changes: Any) -> str:
+    """This page's query string with some parameters set, or removed where the value is None."""
+    given: QueryDict = context["request"].GET.copy()
+    for name, value in changes.items():
+        if value is None or value == "":
+            given.pop(name, None)
+        else:
+            given[name] = str(value)
+    return "?" + given.urlencode()
