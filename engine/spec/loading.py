@@ -8,7 +8,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from engine.spec.experiment import ExperimentSpec, disagreements
+from engine.spec.disagreements import disagreements
+from engine.spec.experiment import ExperimentSpec
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,33 @@ class SpecProblem:
     message: str
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Refuses keys that occur twice, and aliases: a few lines of them can stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "a spec has no aliases", None)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        found = super().construct_mapping(node, deep)
+        if len(found) < len(node.value):
+            keys = [key.value for key, _ in node.value]
+            twice = sorted({key for key in keys if keys.count(key) > 1})
+            raise yaml.constructor.ConstructorError(
+                None, None, f"given twice: {', '.join(map(str, twice))}", node.start_mark
+            )
+        return found
+
+
 def load_spec(text: str) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     """The spec in a YAML (or JSON) text, or what is wrong with it; exactly one is given."""
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        data = yaml.load(text, _PlainLoader)
+    except (yaml.YAMLError, ValueError) as error:
         return None, [SpecProblem("", f"This is not valid YAML: {error}")]
+    except RecursionError:
+        return None, [SpecProblem("", "This is nested too deeply for a spec.")]
     if not isinstance(data, dict):
         kind = type(data).__name__
         return None, [SpecProblem("", f"A spec is a mapping of fields to values, not {kind}.")]
@@ -56,7 +78,10 @@ def _problem(item: Any) -> SpecProblem:
     parts = [str(part) for part in item["loc"]]
     if len(parts) > 2 and parts[0] == "stages":
         del parts[2]  # the stage's kind, which pydantic adds and the user never wrote
-    path = ".".join(parts)
+    path = ".".join(part for part in parts if part != "[key]")
+    if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        expected = item["ctx"].get("expected_tags", "'synthesise', 'sft', 'rl'")
+        return SpecProblem(f"{path}.kind", f"This must be one of {expected}.")
     if item["type"] == "extra_forbidden":
         return SpecProblem(path, "This field does not exist; check the spelling or remove it.")
     if item["type"] == "missing":

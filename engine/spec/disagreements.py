@@ -1,0 +1,149 @@
+"""Pairs of fields that are each valid and cannot both be honoured."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.spec.experiment import (
+    ExperimentSpec,
+    RlStage,
+    SftStage,
+    SynthesiseStage,
+    hop_category,
+)
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Fields that cannot all be honoured; the message stands at each of them."""
+
+    message: str
+    paths: tuple[str, ...]
+
+
+def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
+    """Every set of fields in the spec that cannot be honoured together."""
+    return [*_of_model(spec), *_of_environment(spec), *_of_gate(spec), *_of_stages(spec)]
+
+
+def _of_model(spec: ExperimentSpec) -> Iterator[Disagreement]:
+    width, heads = spec.model.width, spec.model.heads
+    if width % heads:
+        yield Disagreement(
+            f"A width of {width} cannot be split into {heads} heads: width must be a multiple.",
+            ("model.width", "model.heads"),
+        )
+    elif (width // heads) % 2:
+        yield Disagreement(
+            f"A width of {width} in {heads} heads gives a head dim of {width // heads}; rotary "
+            "positions need an even one.",
+            ("model.width", "model.heads"),
+        )
+
+
+def _of_environment(spec: ExperimentSpec) -> Iterator[Disagreement]:
+    environment = spec.environment
+    if environment.max_turn_tokens > environment.max_tokens:
+        yield Disagreement(
+            f"A turn may have {environment.max_turn_tokens} tokens, a whole trajectory only "
+            f"{environment.max_tokens}.",
+            ("environment.max_turn_tokens", "environment.max_tokens"),
+        )
+    if (most := max(spec.evaluation.hops)) > environment.max_calls:
+        yield Disagreement(
+            f"A task of {most} hops needs {most} calls; an episode may make only "
+            f"{environment.max_calls}.",
+            ("evaluation.hops", "environment.max_calls"),
+        )
+
+
+def _of_gate(spec: ExperimentSpec) -> Iterator[Disagreement]:
+    shares = spec.pool.gate.shares
+    if shares and sum(shares.values()) < 1:
+        yield Disagreement(
+            f"The shares add up to {sum(shares.values()):.2f}: no batch could be filled; they "
+            "must add up to at least 1.",
+            ("pool.gate.shares",),
+        )
+
+
+def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
+    first = spec.stages[0]
+    if not isinstance(first, SynthesiseStage):
+        yield Disagreement(
+            f"The first stage is {first.kind}; it must be synthesise, which draws the tasks of "
+            "the others.",
+            ("stages.0.kind",),
+        )
+        return
+    yield from _of_synthesis(spec, first)
+    for index, stage in enumerate(spec.stages[1:], start=1):
+        path = f"stages.{index}"
+        if isinstance(stage, SynthesiseStage):
+            yield Disagreement(
+                "A run synthesises once, in its first stage: remove this stage.", (f"{path}.kind",)
+            )
+            continue
+        if stage.optimizer.warmup_steps > stage.steps:
+            yield Disagreement(
+                f"{stage.optimizer.warmup_steps} steps of warm-up do not fit into {stage.steps} "
+                "steps of training.",
+                (f"{path}.optimizer.warmup_steps", f"{path}.steps"),
+            )
+        if isinstance(stage, SftStage) and not any(first.demonstrations.values()):
+            yield Disagreement(
+                "This stage learns from demonstrations, and none are asked for.",
+                (f"{path}.kind", "stages.0.demonstrations"),
+            )
+        if isinstance(stage, RlStage):
+            yield from _of_rl(spec, first, stage, path)
+
+
+def _of_synthesis(spec: ExperimentSpec, stage: SynthesiseStage) -> Iterator[Disagreement]:
+    asked = {hops for hops, count in stage.tasks.items() if count}
+    shown = {hops for hops, count in stage.demonstrations.items() if count}
+    if missing := sorted(shown - asked):
+        yield Disagreement(
+            f"Demonstrations of {_or(missing)} hops are asked for, but no tasks of that length.",
+            ("stages.0.demonstrations", "stages.0.tasks"),
+        )
+    too_long = sorted(hops for hops in asked if int(hops) > spec.environment.max_calls)
+    if too_long:
+        yield Disagreement(
+            f"Tasks of {_or(too_long)} hops need as many calls; an episode may make only "
+            f"{spec.environment.max_calls}.",
+            ("stages.0.tasks", "environment.max_calls"),
+        )
+
+
+def _of_rl(
+    spec: ExperimentSpec, first: SynthesiseStage, stage: RlStage, path: str
+) -> Iterator[Disagreement]:
+    if missing := sorted(str(hops) for hops in stage.hops if not first.tasks.get(str(hops))):
+        yield Disagreement(
+            f"This stage trains on tasks of {_or(missing)} hops; the first stage draws none.",
+            (f"{path}.hops", "stages.0.tasks"),
+        )
+    if stage.prompts_per_step > spec.pool.capacity:
+        yield Disagreement(
+            f"A batch takes {stage.prompts_per_step} groups, the pool holds at most "
+            f"{spec.pool.capacity}: it would never be filled.",
+            (f"{path}.prompts_per_step", "pool.capacity"),
+        )
+    if stage.group_size > spec.rollout.slots:
+        yield Disagreement(
+            f"A group has {stage.group_size} trajectories, a worker keeps at most "
+            f"{spec.rollout.slots} in flight: a group must fit into one worker.",
+            (f"{path}.group_size", "rollout.slots"),
+        )
+    made = {hop_category(hops) for hops in stage.hops}
+    named = set(spec.pool.gate.shares)
+    if named and (strange := sorted(named ^ made)):
+        yield Disagreement(
+            f"The gate gives shares to {_or(sorted(named))}, the stage makes {_or(sorted(made))}: "
+            f"{_or(strange)} stands on one side only.",
+            ("pool.gate.shares", f"{path}.hops"),
+        )
+
+
+def _or(words: list[str]) -> str:
+    return " or ".join(words)
