@@ -11,6 +11,12 @@ from workers.local.places import CHECKOUT, Places, UserError
 from workers.local.processes import Layout
 
 OBJECT_STORE_BYTES = 256 * 2**20  # weights of small models; a laptop has no more to give
+LOCAL_RAY = {
+    # Ray replaces loopback addresses by reachable ones unless this (misnamed) switch is off.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Nothing of a single machine could move elsewhere while it drains for 30 s.
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+}
 ANY_ADDRESS = ("0.0.0.0", "::")
 
 
@@ -111,4 +117,5 @@ def make_layout(
         postgres=cluster.argv,
         valkey=(str(valkey.program()), str(valkey.write_config(places))),
         web_options=exposure.uvicorn_options(),
+        extra=LOCAL_RAY,
     )

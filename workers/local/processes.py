@@ -118,7 +118,7 @@ def processes(layout: Layout) -> tuple[Service, ...]:
         Service(
             "ray-head",
             (
-                python, "-m", "ray.scripts.scripts", "start", "--head", "--block",
+                python, "-m", "ray.scripts.scripts", "--log-color=false", "start", "--head", "--block",
                 "--disable-usage-stats", *layout.ray_head,
             ),
             ray_env(layout),
