@@ -90,6 +90,11 @@ function tab(by) {
   return Boolean(next);
 }
 
+/** Keys of one page; they win over those of every page. @param {Record<string, () => boolean>} actions */
+export function addKeys(actions) {
+  Object.assign(ACTIONS, actions);
+}
+
 export function startKeyboard() {
   document.addEventListener("keydown", press);
 }
