@@ -11,7 +11,7 @@ class FieldProblem:
     message: str
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """What was asked for cannot be done. `detail` is a sentence for the person who asked."""
 
     def __init__(
@@ -23,10 +23,10 @@ class Refused(Exception):
         self.status = status
 
 
-def conflict(detail: str) -> Refused:
+def conflict(detail: str) -> RefusedError:
     """It disagrees with the present state: asking again later may succeed."""
-    return Refused(detail, status=409)
+    return RefusedError(detail, status=409)
 
 
-def invalid_field(path: str, message: str) -> Refused:
-    return Refused(message, [FieldProblem(path, message)])
+def invalid_field(path: str, message: str) -> RefusedError:
+    return RefusedError(message, [FieldProblem(path, message)])

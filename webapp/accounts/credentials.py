@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from webapp.accounts.models import ApiToken, User
-from webapp.problems import FieldProblem, Refused
+from webapp.problems import FieldProblem, RefusedError
 
 USED_AT_GRAIN = timedelta(minutes=1)  # `used_at` is not written more often
 
@@ -65,11 +65,11 @@ def find_api_token(given: str) -> ApiToken | None:
 
 
 def check_password_rules(password: str, user: User) -> None:
-    """Raises Refused, naming every rule that the password breaks."""
+    """Raises RefusedError, naming every rule that the password breaks."""
     try:
         validate_password(password, user)
     except ValidationError as error:
-        raise Refused(
+        raise RefusedError(
             " ".join(error.messages),
             [FieldProblem("password", message) for message in error.messages],
         ) from None

@@ -100,7 +100,7 @@ def use_login_link(secret: str) -> User:
 
 @transaction.atomic
 def invite(project: Project, email: str, role: Role, by: User | None) -> tuple[Invitation, str]:
-    """An invitation and the secret of its link. Raises RefusedError where the person is a member."""
+    """An invitation and the secret of its link. Raises RefusedError for a member of the project."""
     email = email.strip().lower()
     if "@" not in email or len(email) > 254:
         raise invalid_field("email", f"{email!r} is no email address.")

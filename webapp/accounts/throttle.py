@@ -6,7 +6,7 @@ import logging
 from django.core.cache import cache
 from redis.exceptions import RedisError
 
-from webapp.problems import Refused
+from webapp.problems import RefusedError
 
 logger = logging.getLogger(__name__)
 
@@ -21,14 +21,14 @@ def _keys(email: str, address: str) -> list[tuple[str, int]]:
 
 
 def check(email: str, address: str) -> None:
-    """Raises Refused (429) after too many failures; an unreachable Valkey locks nobody out."""
+    """Raises RefusedError (429) after too many failures; an unreachable Valkey locks nobody out."""
     try:
         counts = [(cache.get(key) or 0, most) for key, most in _keys(email, address)]
     except RedisError as error:
         logger.warning("failed logins are not counted, Valkey is unreachable: %s", error)
         return
     if any(count >= most for count, most in counts):
-        raise Refused("Too many failed attempts. Wait 15 minutes and try again.", status=429)
+        raise RefusedError("Too many failed attempts. Wait 15 minutes and try again.", status=429)
 
 
 def count_failure(email: str, address: str) -> None:

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from webapp.accounts import services
 from webapp.accounts.models import Project, Role
-from webapp.problems import Refused
+from webapp.problems import RefusedError
 
 
 class Command(BaseCommand):
@@ -30,6 +30,6 @@ class Command(BaseCommand):
             _, secret = services.invite(
                 project, options["email"], Role(options["role"]), by=services.first_admin()
             )
-        except Refused as error:
+        except RefusedError as error:
             raise CommandError(error.detail) from None
         self.stdout.write(settings.CARAVAN_URL + reverse("invitation", args=[secret]))

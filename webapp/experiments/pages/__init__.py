@@ -1,0 +1,1 @@
+"""HTML of experiments, runs, reward schemes and datasets."""

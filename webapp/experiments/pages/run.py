@@ -1,0 +1,142 @@
+"""One run: its header with the controls, Overview, Config and Checkpoints."""
+
+from typing import Any
+
+import yaml
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments import services
+from webapp.experiments.models import ACTIVE_STATES, Run, Stage
+from webapp.experiments.states import RESUMABLE
+from webapp.monitoring.overview import chart_data
+from webapp.pages import page_of, show, tell
+from webapp.problems import RefusedError
+
+RUNS = Run.objects.select_related("project", "experiment", "created_by", "parent")
+
+
+@page_of(RUNS)
+def overview(request: HttpRequest, run: Run) -> HttpResponse:
+    data = chart_data(run)
+    return show(request, "experiments/run_overview.html", run_context(run, "overview") | data)
+
+
+@page_of(RUNS)
+def header(request: HttpRequest, run: Run) -> HttpResponse:
+    """The part of every tab that follows the run's state; fetched again when that changes."""
+    return show(
+        request,
+        "experiments/run_header_page.html",
+        run_context(run, ""),
+        "experiments/run_header.html",
+    )
+
+
+@page_of(RUNS.select_related("reward_scheme__scheme", "dataset__dataset"))
+def config(request: HttpRequest, run: Run) -> HttpResponse:
+    text = yaml.safe_dump(run.spec, sort_keys=False, allow_unicode=True, width=100)
+    return show(request, "experiments/run_config.html", run_context(run, "config") | {"text": text})
+
+
+@page_of(RUNS)
+def checkpoints(request: HttpRequest, run: Run) -> HttpResponse:
+    rows = run.checkpoints.select_related("attempt").order_by("-created_at")
+    found = [(row, sum(file["size"] for file in row.files.values())) for row in rows]
+    context = run_context(run, "checkpoints") | {"checkpoints": found}
+    return show(request, "experiments/run_checkpoints.html", context)
+
+
+@require_POST
+@page_of(RUNS, Role.EDITOR)
+def control(request: HttpRequest, run: Run) -> HttpResponse:
+    """Stop, resume, and the two latches."""
+    user = access.actor_of(request).user
+    action = request.POST.get("action")
+    try:
+        if action == "stop":
+            services.stop(run, user)
+        elif action == "resume":
+            services.resume(run, user)
+        elif action in ("pause-rollouts", "continue-rollouts"):
+            services.pause(run, user, rollouts=action == "pause-rollouts")
+        elif action in ("pause-training", "continue-training"):
+            services.pause(run, user, training=action == "pause-training")
+        else:
+            raise Http404
+    except RefusedError as refused:
+        tell(request, refused)
+    if request.htmx:  # type: ignore[attr-defined]
+        run.refresh_from_db()
+        return render(request, "experiments/run_header.html", run_context(run, ""))
+    return redirect("run", run.pk)
+
+
+@require_POST
+@page_of(RUNS, Role.EDITOR)
+def edit(request: HttpRequest, run: Run) -> HttpResponse:
+    tags = request.POST.get("tags", "").replace(",", " ").split()
+    try:
+        services.edit_run(
+            run,
+            access.actor_of(request).user,
+            name=request.POST.get("name", run.name),
+            notes=request.POST.get("notes", run.notes),
+        )
+        services.set_tags(run, access.actor_of(request).user, tags)
+        messages.success(request, _("Saved."))
+    except RefusedError as refused:
+        tell(request, refused)
+    return redirect("run", run.pk)
+
+
+def run_context(run: Run, tab: str) -> dict[str, Any]:
+    """What the header of every tab of a run needs."""
+    attempts = list(run.attempts.order_by("-number"))
+    newest = attempts[0]
+    stages = list(newest.stages.order_by("index"))
+    return {
+        "section": "runs",
+        "tab": tab,
+        "run": run,
+        "attempt": newest,
+        "attempts": attempts,
+        "stages": stages,
+        "stage_count": len(run.spec.get("stages", [])),
+        "progress": progress_of(stages),
+        "is_active": run.state in ACTIVE_STATES,
+        "can_resume": run.state in RESUMABLE,
+        "elapsed_s": elapsed_s(run),
+        "since": _since(run),
+    }
+
+
+def elapsed_s(run: Run) -> float | None:
+    """From the first start to the end, or to now; None before the start."""
+    if run.started_at is None:
+        return None
+    return ((run.ended_at or timezone.now()) - run.started_at).total_seconds()
+
+
+def _since(run: Run) -> float | None:
+    """When a counter that runs in the browser began, seconds since 1970."""
+    if run.started_at is None or run.ended_at is not None or run.state not in ACTIVE_STATES:
+        return None
+    return run.started_at.timestamp()
+
+
+def progress_of(stages: list[Stage]) -> dict[str, Any] | None:
+    """Of the stage in work; `left_s` extrapolates from its own steps, None before the third."""
+    stage = next((item for item in reversed(stages) if item.state == "running"), None)
+    if stage is None:
+        return None
+    spent = (timezone.now() - stage.started_at).total_seconds()
+    known = stage.steps > 0 and stage.step >= 3
+    left = spent / stage.step * (stage.steps - stage.step) if known else None
+    return {"stage": stage, "number": stage.index + 1, "left_s": left}

@@ -1,0 +1,175 @@
+"""Reads of experiments that are more than a line: lists, a run's details, comparisons."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import yaml
+from django.db.models import Count, FloatField, Max, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, NullIf
+from django.utils import timezone
+
+from webapp.accounts.access import Actor, visible
+from webapp.experiments.filters import filter_runs, with_metric
+from webapp.experiments.models import ACTIVE_STATES, Attempt, Experiment, Run, Stage
+from webapp.monitoring.headline import metric_named
+from webapp.monitoring.models import Series
+from webapp.paging import Page, keyset
+from webapp.problems import invalid_field
+
+SORTS = {"created": "created_at", "name": "name", "state": "state"}
+MAX_COMPARED = 50
+
+
+def list_runs(
+    actor: Actor,
+    *,
+    project: str | None = None,
+    experiment: str | None = None,
+    q: str = "",
+    sort: str = "-created",
+    archived: bool = False,
+    cursor: str | None = None,
+    limit: int = 50,
+) -> Page[Run]:
+    """A page of the actor's runs. `sort`: created, name, state or a metric; `-` for descending.
+
+    Runs without the metric come last in both directions.
+    """
+    runs = visible(Run.objects.all(), actor).select_related("experiment", "created_by", "project")
+    runs = runs.filter(archived_at__isnull=not archived)
+    if project:
+        runs = runs.filter(project_id=project)
+    if experiment:
+        runs = runs.filter(experiment_id=experiment)
+    runs = filter_runs(runs, q)
+    sign, word = ("-", sort[1:]) if sort.startswith("-") else ("", sort)
+    if not word:
+        raise invalid_field("sort", f"Sort by {', '.join(SORTS)} or a metric's name.")
+    if word in SORTS:
+        return keyset(runs, (sign + SORTS[word], sign + "id"), cursor, limit)
+    last = Value("-Infinity" if sign else "Infinity", output_field=FloatField())
+    runs = with_metric(runs, metric_named(word), "sorted_by")
+    finite = NullIf("sorted_by", Value("NaN", output_field=FloatField()))
+    runs = runs.annotate(sort_value=Coalesce(finite, last))
+    return keyset(runs, (sign + "sort_value", sign + "id"), cursor, limit)
+
+
+def active_runs(actor: Actor, project: str | None = None) -> QuerySet[Run]:
+    """Queued and running runs, newest first."""
+    runs = visible(Run.objects.filter(state__in=ACTIVE_STATES), actor)
+    runs = runs.filter(project_id=project) if project else runs
+    return runs.select_related("experiment", "project").order_by("-created_at")
+
+
+def failed_since(actor: Actor, since: datetime) -> QuerySet[Run]:
+    """Runs that failed or were lost after a moment, newest first."""
+    runs = visible(Run.objects.filter(state__in=("failed", "lost"), ended_at__gt=since), actor)
+    return runs.select_related("experiment", "project").order_by("-ended_at")
+
+
+def list_experiments(
+    actor: Actor, project: str | None = None, cursor: str | None = None, limit: int = 50
+) -> Page[Experiment]:
+    """A page of experiments, each with `run_count`, `active_count` and `last_run_at`."""
+    experiments = visible(Experiment.objects.all(), actor)
+    if project:
+        experiments = experiments.filter(project_id=project)
+    experiments = experiments.select_related("baseline", "project", "created_by").annotate(
+        run_count=Count("runs", filter=Q(runs__archived_at=None)),
+        active_count=Count("runs", filter=Q(runs__ended_at=None)),
+        last_run_at=Max("runs__created_at"),
+    )
+    return keyset(experiments, ("-created_at", "-id"), cursor, limit)
+
+
+@dataclass(frozen=True)
+class RunDetail:
+    """Everything of a run that its page shows besides what it measured."""
+
+    run: Run
+    attempts: list[Attempt]  # newest first
+    stages: list[Stage]  # of the newest attempt, in order
+    elapsed_s: float | None  # of the run, while it worked; None: it has not started
+    left_s: float | None  # estimate; None: not computed
+    children: int
+
+
+def run_detail(run: Run) -> RunDetail:
+    attempts = list(run.attempts.select_related("resume_from").order_by("-number"))
+    stages = list(attempts[0].stages.order_by("index")) if attempts else []
+    return RunDetail(
+        run, attempts, stages, elapsed_s(attempts), left_s(run, stages), run.children.count()
+    )
+
+
+def elapsed_s(attempts: list[Attempt]) -> float | None:
+    """Seconds in which attempts of a run worked; the pauses between them do not count."""
+    worked = [a for a in attempts if a.started_at is not None]
+    if not worked:
+        return None
+    now = timezone.now()
+    return sum(((a.ended_at or now) - a.started_at).total_seconds() for a in worked if a.started_at)
+
+
+def left_s(run: Run, stages: list[Stage]) -> float | None:
+    """Seconds left if every remaining step takes as long as those of the present stage did."""
+    running = next((stage for stage in reversed(stages) if stage.state == "running"), None)
+    if run.ended_at is not None or running is None or not running.step:
+        return None
+    each = (timezone.now() - running.started_at).total_seconds() / running.step
+    return each * max(run.steps - run.step, 0)
+
+
+def spec_text(run: Run) -> str:
+    """The frozen spec as YAML."""
+    return yaml.safe_dump(run.spec, sort_keys=False, allow_unicode=True)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field of the spec in which runs differ; None where a run has no such field."""
+
+    path: str
+    values: list[Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    runs: list[Run]
+    differences: list[Difference]
+    metrics: dict[str, list[float | None]]  # newest value by metric, one for each run
+    series: dict[str, list[Series]]  # by metric, of every run and attempt
+
+
+def compare(runs: list[Run]) -> Comparison:
+    """Config differences, newest values and series of up to 50 runs, in the order given."""
+    if len(runs) > MAX_COMPARED:
+        raise invalid_field("runs", f"At most {MAX_COMPARED} runs, not {len(runs)}.")
+    by_name: dict[str, list[Series]] = {}
+    position = {run.pk: index for index, run in enumerate(runs)}
+    metrics: dict[str, list[float | None]] = {}
+    found = Series.objects.filter(run__in=runs).select_related("attempt")
+    for series in found.order_by("name", "attempt__number", "axis"):
+        by_name.setdefault(series.name, []).append(series)
+        values = metrics.setdefault(series.name, [None] * len(runs))
+        values[position[series.run_id]] = series.last_value  # the newest attempt comes last
+    return Comparison(runs, config_differences([run.spec for run in runs]), metrics, by_name)
+
+
+def config_differences(specs: list[dict[str, Any]]) -> list[Difference]:
+    """The fields whose values are not the same in all specs, by path."""
+    flat = [dict(_flat(spec)) for spec in specs]
+    paths = sorted(set().union(*flat)) if flat else []
+    rows = [Difference(path, [fields.get(path) for fields in flat]) for path in paths]
+    return [row for row in rows if any(value != row.values[0] for value in row.values)]
+
+
+def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        pairs = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        pairs = [(str(index), item) for index, item in enumerate(value)]
+    else:
+        return [(path, value)]
+    return [leaf for key, item in pairs for leaf in _flat(item, f"{path}.{key}" if path else key)]

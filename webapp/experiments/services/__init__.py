@@ -1,0 +1,79 @@
+"""Every write of experiments. One function for each use case, each in a transaction."""
+
+from webapp.experiments.services.attempts import (
+    Claim,
+    Redeemed,
+    claim,
+    fail_attempt,
+    finish,
+    redeem,
+    requeue,
+    storage_of,
+    submitted,
+)
+from webapp.experiments.services.checkpoints import remove_checkpoint
+from webapp.experiments.services.control import (
+    end_interrupted,
+    interrupt_active,
+    pause,
+    resume,
+    resume_interrupted,
+    stop,
+)
+from webapp.experiments.services.datasets import add_dataset_version, create_dataset, rows_of
+from webapp.experiments.services.edit import (
+    archive,
+    create_experiment,
+    edit_experiment,
+    edit_run,
+    save_preset,
+    set_tags,
+)
+from webapp.experiments.services.judging import (
+    Silent,
+    mark_lost,
+    mark_unreachable,
+    pulse,
+    silent_attempts,
+)
+from webapp.experiments.services.launch import Launch, check_spec, launch_demo, launch_run
+from webapp.experiments.services.schemes import add_scheme_version, create_scheme
+
+__all__ = [
+    "Claim",
+    "Launch",
+    "Redeemed",
+    "Silent",
+    "add_dataset_version",
+    "add_scheme_version",
+    "archive",
+    "check_spec",
+    "claim",
+    "create_dataset",
+    "create_experiment",
+    "create_scheme",
+    "edit_experiment",
+    "edit_run",
+    "end_interrupted",
+    "fail_attempt",
+    "finish",
+    "interrupt_active",
+    "launch_demo",
+    "launch_run",
+    "mark_lost",
+    "mark_unreachable",
+    "pause",
+    "pulse",
+    "redeem",
+    "remove_checkpoint",
+    "requeue",
+    "resume",
+    "resume_interrupted",
+    "rows_of",
+    "save_preset",
+    "set_tags",
+    "silent_attempts",
+    "stop",
+    "storage_of",
+    "submitted",
+]

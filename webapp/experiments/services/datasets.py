@@ -1,0 +1,172 @@
+"""Datasets: immutable versions of JSON lines. Every wrong row of an upload is named."""
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import zstandard
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+from webapp import storage
+from webapp.accounts.audit import record
+from webapp.accounts.models import Project, User
+from webapp.experiments.models import Dataset, DatasetVersion
+from webapp.problems import FieldProblem, RefusedError, invalid_field
+
+MAX_ROW_BYTES = 16 * 2**20
+MAX_PROBLEMS = 50
+
+
+class Row(BaseModel):
+    """Base of the rows: what we need is checked, what else is there is kept."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    category: str = Field("", max_length=40)
+
+
+class TaskRow(Row):
+    prompt: str = Field(min_length=1)
+    answer: JsonValue
+
+
+class TrajectoryRow(Row):
+    id: str = Field(min_length=1, max_length=40)
+    prompt: str
+    steps: list[dict[str, JsonValue]]
+
+
+class PairRow(Row):
+    prompt: str = Field(min_length=1)
+    chosen: JsonValue
+    rejected: JsonValue
+
+
+class StepLabelRow(Row):
+    trajectory: str = Field(min_length=1, max_length=40)
+    step: int = Field(ge=0)
+    label: Literal["good", "neutral", "bad"] | float
+
+
+ROWS: dict[str, TypeAdapter[Any]] = {
+    "tasks": TypeAdapter(TaskRow),
+    "trajectories": TypeAdapter(TrajectoryRow),
+    "pairs": TypeAdapter(PairRow),
+    "step_labels": TypeAdapter(StepLabelRow),
+}
+
+
+@transaction.atomic
+def create_dataset(project: Project, user: User, name: str, kind: str) -> Dataset:
+    name = name.strip()
+    if not 1 <= len(name) <= 80:
+        raise invalid_field("name", f"A dataset's name has 1 to 80 characters, not {len(name)}.")
+    if kind not in ROWS:
+        raise invalid_field("kind", f"{kind!r} is no kind of dataset: use {', '.join(ROWS)}.")
+    try:
+        with transaction.atomic():
+            dataset = Dataset.objects.create(project=project, name=name, kind=kind)
+    except IntegrityError:
+        raise invalid_field("name", f"There is a dataset {name!r} already.") from None
+    record("dataset.create", dataset.pk, user=user, project=project, name=name, kind=kind)
+    return dataset
+
+
+def add_dataset_version(
+    dataset: Dataset,
+    user: User | None,
+    lines: Iterable[bytes],
+    *,
+    source: dict[str, Any],
+    note: str = "",
+) -> DatasetVersion:
+    """The next version, from JSON lines. Raises RefusedError naming the wrong rows ("rows.17")."""
+    blob, rows, categories = _checked(dataset.kind, lines)
+    sha256 = storage.put_blob(blob)
+    with transaction.atomic():
+        Dataset.objects.select_for_update().get(pk=dataset.pk)
+        last = dataset.versions.aggregate(last=Max("number"))["last"] or 0
+        version = DatasetVersion.objects.create(
+            dataset=dataset,
+            number=last + 1,
+            blob=sha256,
+            rows=rows,
+            size=len(blob),
+            categories=categories,
+            source=source,
+            note=note[:400],
+            created_by=user,
+        )
+        record(
+            "dataset.version",
+            version.pk,
+            user=user,
+            project=dataset.project,
+            dataset=dataset.name,
+            number=version.number,
+            rows=rows,
+        )
+    return version
+
+
+def _checked(kind: str, lines: Iterable[bytes]) -> tuple[bytes, int, dict[str, int]]:
+    adapter = ROWS[kind]
+    problems: list[FieldProblem] = []
+    categories: Counter[str] = Counter()
+    compressor = zstandard.ZstdCompressor(level=3).compressobj()
+    pieces: list[bytes] = []
+    rows = 0
+    for number, line in enumerate(lines, start=1):
+        line = line.strip()
+        if not line:
+            continue
+        found = _problems(adapter, line, number)
+        if isinstance(found, list):
+            problems += found
+            if len(problems) >= MAX_PROBLEMS:
+                break
+            continue
+        rows += 1
+        categories[found.category or "none"] += 1
+        pieces.append(compressor.compress(line + b"\n"))
+    if problems:
+        raise RefusedError(
+            f"{len(problems)} problems were found; nothing was stored.", problems[:MAX_PROBLEMS]
+        )
+    if not rows:
+        raise RefusedError("There are no rows in this file: one JSON object a line is expected.")
+    return b"".join([*pieces, compressor.flush()]), rows, dict(categories.most_common(200))
+
+
+def _problems(adapter: TypeAdapter[Any], line: bytes, number: int) -> Row | list[FieldProblem]:
+    path = f"rows.{number}"
+    if len(line) > MAX_ROW_BYTES:
+        return [FieldProblem(path, f"The row has {len(line):,} bytes, at most 16 MiB fit.")]
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        return [FieldProblem(path, f"This is no JSON: {error}")]
+    try:
+        return adapter.validate_python(data)  # type: ignore[no-any-return]
+    except ValidationError as error:
+        return [
+            FieldProblem(".".join([path, *map(str, item["loc"])]), item["msg"])
+            for item in error.errors(include_url=False, include_context=False)
+        ]
+
+
+def rows_of(version: DatasetVersion, start: int, count: int) -> list[dict[str, Any]]:
+    """Rows start to start+count (from 0) of a version."""
+    with storage.open_blob(version.blob) as file:
+        text = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        found = []
+        for index, line in enumerate(io.BufferedReader(text)):  # type: ignore[arg-type]
+            if index >= start + count:
+                break
+            if index >= start:
+                found.append(json.loads(line))
+    return found

@@ -1,0 +1,125 @@
+"""From a spec to a queued run: validated, frozen, and linked to what it was launched with."""
+
+import os
+import subprocess
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from engine.spec import ExperimentSpec, load_spec, problems_of, spec_hash
+from webapp import live, queue
+from webapp.accounts.audit import record
+from webapp.accounts.models import Project, User
+from webapp.accounts.services import first_admin
+from webapp.experiments import recipes
+from webapp.experiments.models import Attempt, Experiment, Run
+from webapp.experiments.services.edit import clean_tags
+from webapp.experiments.services.schemes import version_of
+from webapp.problems import FieldProblem, RefusedError, invalid_field
+
+DEMO_RECIPE = "kg-search"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a person may say about a launch besides the spec itself."""
+
+    experiment: str = ""  # name; empty: the spec's
+    name: str = ""  # of the run; empty: the spec's, numbered
+    notes: str = ""
+    tags: list[str] = field(default_factory=list)
+    parent: Run | None = None
+    is_demo: bool = False
+
+
+def check_spec(spec: str | dict[str, Any]) -> ExperimentSpec:
+    """The spec in YAML text or parsed data. Raises RefusedError with every problem's field path."""
+    found, problems = load_spec(spec) if isinstance(spec, str) else problems_of(spec)
+    if found is None:
+        raise RefusedError(
+            "This spec cannot be launched: " + "; ".join(problem.message for problem in problems),
+            [FieldProblem(problem.path, problem.message) for problem in problems],
+        )
+    return found
+
+
+@transaction.atomic
+def launch_run(
+    project: Project, user: User, spec: ExperimentSpec, launch: Launch | None = None
+) -> Run:
+    """A queued run with its first attempt; the submission is enqueued on commit."""
+    launch = launch or Launch()
+    if launch.parent is not None and launch.parent.project_id != project.pk:
+        raise invalid_field("parent", "The parent run belongs to another project.")
+    experiment = _experiment(project, launch.experiment or spec.name, user)
+    name = launch.name.strip() or f"{spec.name}-{experiment.runs.count() + 1}"
+    if len(name) > 120:
+        raise invalid_field("name", f"A run's name has at most 120 characters, not {len(name)}.")
+    run = Run.objects.create(
+        project=project,
+        experiment=experiment,
+        name=name,
+        notes=launch.notes,
+        tags=clean_tags([*spec.tags, *launch.tags]),
+        spec=spec.model_dump(mode="json"),
+        spec_hash=spec_hash(spec),
+        code_version=code_version(),
+        reward_scheme=version_of(project, spec.reward, user),
+        parent=launch.parent,
+        is_demo=launch.is_demo,
+        created_by=user,
+        steps=sum(getattr(stage, "steps", 0) for stage in spec.stages),
+    )
+    attempt = Attempt.objects.create(run=run, number=1)
+    record("run.launch", run.pk, user=user, project=project, name=name, spec_hash=run.spec_hash)
+    queue.send("caravan.submit", attempt.pk)
+    live.announce(run)
+    return run
+
+
+def launch_demo() -> Run | None:
+    """Launch the quick start as the first admin, unless this database has one already."""
+    if Run.objects.filter(is_demo=True).exists():
+        return None
+    admin = first_admin()
+    if admin is None:
+        raise RefusedError("There is no admin yet: run ensure_admin.")
+    project = Project.objects.filter(memberships__user=admin).order_by("created_at")[0]
+    spec = check_spec(recipes.recipe(DEMO_RECIPE).text)
+    return launch_run(project, admin, spec, Launch(is_demo=True))
+
+
+def _experiment(project: Project, name: str, user: User) -> Experiment:
+    name = name.strip()
+    if not 1 <= len(name) <= 120:
+        raise invalid_field("experiment", "An experiment's name has 1 to 120 characters.")
+    found = Experiment.objects.filter(project=project, name__iexact=name).first()
+    if found is not None:
+        return found
+    try:
+        with transaction.atomic():
+            return Experiment.objects.create(project=project, name=name, created_by=user)
+    except IntegrityError:  # somebody else created it at the same moment
+        return Experiment.objects.get(project=project, name__iexact=name)
+
+
+@cache
+def code_version() -> str:
+    """CARAVAN_CODE_VERSION (set in images), or the checkout's commit, marked if edited."""
+    if given := os.environ.get("CARAVAN_CODE_VERSION"):
+        return given[:64]
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=settings.CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()[:64]

@@ -1,0 +1,70 @@
+"""The states of runs and attempts: which may follow which, and the one function that moves them."""
+
+from django.utils import timezone
+
+from webapp import live, queue
+from webapp.accounts.models import Project
+from webapp.experiments.models import Attempt, Run, State
+from webapp.problems import conflict
+
+ENDED = (State.SUCCEEDED, State.STOPPED, State.FAILED, State.INTERRUPTED, State.LOST)
+RESUMABLE = (State.STOPPED, State.FAILED, State.INTERRUPTED, State.LOST)
+HOLDS_A_PLACE = (State.STARTING, State.RUNNING, State.UNREACHABLE, State.STOPPING)
+
+# An ended attempt never moves again; an ended run moves only to `queued`, with a new attempt.
+FOLLOWS: dict[str, tuple[State, ...]] = {
+    State.QUEUED: (State.STARTING, State.STOPPED, State.FAILED),
+    State.STARTING: (State.QUEUED, State.RUNNING, State.STOPPING, *ENDED),
+    State.RUNNING: (State.UNREACHABLE, State.STOPPING, *ENDED),
+    State.UNREACHABLE: (State.RUNNING, State.STOPPING, *ENDED),
+    State.STOPPING: ENDED,
+}
+
+
+def lock(run_id: str) -> Run:
+    """The run, its row locked until the transaction ends. Attempts are locked by their run."""
+    return Run.objects.select_for_update().get(pk=run_id)
+
+
+def newest_attempt(run: Run) -> Attempt:
+    return run.attempts.order_by("-number")[0]
+
+
+def move(run: Run, attempt: Attempt, to: State, reason: str = "") -> None:
+    """Move a locked run and its newest attempt. Raises RefusedError (409) for a forbidden move."""
+    if to not in FOLLOWS.get(attempt.state, ()):
+        raise conflict(f"This run is {attempt.state}: it cannot become {to.value}.")
+    now = timezone.now()
+    for row in (run, attempt):
+        row.state, row.state_reason = to, reason
+        if to is State.RUNNING and row.started_at is None:
+            row.started_at = now
+        if to in ENDED:
+            row.ended_at = now
+    if to in ENDED:
+        attempt.revoked_at = attempt.revoked_at or now
+        attempt.ticket_digest = ""
+        run.wish = "run"
+    run.cursor += 1
+    attempt.save()
+    run.save()
+    live.announce(run)
+    if to in ENDED:
+        send_due(run.project_id)
+
+
+def due(project_id: str) -> list[str]:
+    """Ids of the queued attempts that may start now, oldest first."""
+    runs = Run.objects.filter(project_id=project_id)
+    held = runs.filter(state__in=HOLDS_A_PLACE).count()
+    free = Project.objects.get(pk=project_id).max_running - held
+    if free <= 0:
+        return []
+    waiting = Attempt.objects.filter(run__project_id=project_id, state=State.QUEUED)
+    return list(waiting.order_by("created_at", "pk").values_list("pk", flat=True)[:free])
+
+
+def send_due(project_id: str) -> None:
+    """Enqueue the submission of every attempt that may start."""
+    for attempt_id in due(project_id):
+        queue.send("caravan.submit", attempt_id)
