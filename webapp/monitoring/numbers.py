@@ -1,0 +1,15 @@
+"""Numbers in JSON: the three non-finite values travel as strings, as the events bring them."""
+
+from typing import Annotated, Any
+
+from engine.records.events import encode_number
+
+__all__ = ["JsonNumber", "encode_number", "encode_optional"]
+
+# For OpenAPI: a number, or "NaN", "Infinity", "-Infinity".
+JsonNumber = Annotated[float | str, "a number, or NaN, Infinity, -Infinity as text"]
+
+
+def encode_optional(value: float | None) -> Any:
+    """Missing stays missing (null); see `encode_number`."""
+    return None if value is None else encode_number(value)
