@@ -118,8 +118,8 @@ def processes(layout: Layout) -> tuple[Service, ...]:
         Service(
             "ray-head",
             (
-                python, "-m", "ray.scripts.scripts", "--log-color=false", "start", "--head", "--block",
-                "--disable-usage-stats", *layout.ray_head,
+                python, "-m", "ray.scripts.scripts", "start", "--head", "--block",
+                "--disable-usage-stats", "--log-color=false", *layout.ray_head,
             ),
             ray_env(layout),
             Probe("http", f"{layout.ray_jobs_url}/api/version"),

@@ -156,10 +156,19 @@ def _welcome(stack: Stack, options: Options) -> None:
         say(f"Log in once with {stack.login_link}")
         say("Ctrl-C stops it. `caravan login-link` makes another link.\n")
     if options.demo and stack.login_link:
-        run = manage(stack, ["launch_demo"])
-        if run:
-            say(f"the quick start was launched: {stack.layout.url}/runs/{run.split()[-1]}")
-            follow_quick_start(stack.places, run.split()[-1], say)
+        _launch_quick_start(stack)
+
+
+def _launch_quick_start(stack: Stack) -> None:
+    """Launch it unless this database has it already. Its failure stops nothing."""
+    try:
+        run_id = manage(stack, ["launch_demo"])
+    except UserError as error:
+        say(f"the quick start was not launched: {error}")
+        return
+    if run_id:
+        say(f"the quick start runs: {stack.layout.url}/runs/{run_id}")
+        follow_quick_start(stack.places, run_id, say)
 
 
 def _set_up_web(stack: Stack) -> str:
