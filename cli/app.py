@@ -149,6 +149,37 @@ def test(context: typer.Context) -> None:
     raise typer.Exit(run_tests(context.args))
 
 
+@app.command()
+def check() -> None:
+    """Check format, lint, types, migrations, API schema, templates, page scripts, compose file."""
+    from cli.check import run_checks
+
+    raise typer.Exit(run_checks())
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Which one; all names if left out.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="One object per figure.")] = False,
+    stored: Annotated[bool, typer.Option("--stored", help="Judge the last stored result.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="How often to repeat what learns.")] = 3,
+) -> None:
+    """Measure, print the figures and keep them with their commit; exit code 0 if all pass."""
+    from bench.figures import Options
+    from cli import bench as benches
+
+    if not name:
+        for known, description in benches.names().items():
+            print(f"{known:12} {description}")
+        return
+    if stored:
+        figures = benches.stored(name, find_places())
+    else:
+        figures = benches.run_bench(name, Options(seeds=seeds), find_places())
+    benches.show(figures, as_json)
+    raise typer.Exit(0 if figures and all(figure.passed for figure in figures) else 1)
+
+
 def _manage(*arguments: str) -> None:
     from workers.local.up import environment
 

@@ -2,6 +2,7 @@
 
 import socket
 import ssl
+import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -72,3 +73,7 @@ def _log(target: str, log: Path, log_start: int) -> bool:
 
 
 _CHECKS = {"http": _http, "postgres": _postgres, "valkey": _valkey, "log": _log}
+
+
+if __name__ == "__main__":  # a container's health check: python -m workers.local.probes http URL
+    sys.exit(not is_ready(Probe(*sys.argv[1:3]), Path(), 0))

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 
@@ -36,7 +37,7 @@ def _follow(url: str, token: str, run_id: str, say: Callable[[str], None]) -> No
                 return
 
 
-def summary_line(run: dict, seconds: float) -> str:
+def summary_line(run: dict[str, Any], seconds: float) -> str:
     """One sentence on how the quick start ended."""
     summary = run.get("summary") or {}
     figures = ", ".join(f"{name} {value}" for name, value in summary.items())

@@ -1,4 +1,4 @@
-"""Everything the web tier needs before it serves, in one Django process; prints a login link."""
+"""Everything the web tier needs before it serves, in one process; prints a login link."""
 
 import io
 import os
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import django
 from django.core.management import call_command
-
 
 # Their module imports cannot be resolved, and no page uses them.
 UNUSED = "django_htmx/ext/*"

@@ -18,7 +18,7 @@ from workers.local import postgres
 from workers.local.local_layout import Exposure, make_layout
 from workers.local.places import Places, UserError, prepare
 from workers.local.ports import choose_ports
-from workers.local.processes import SETUP, Layout, control_env, processes
+from workers.local.processes import SETUP, Layout, Service, control_env, processes
 from workers.local.quick_start import follow_quick_start
 from workers.local.state import read_state, record, started_by, write_state
 from workers.local.supervisor import StartInterruptedError, Supervisor, inherited
@@ -101,7 +101,7 @@ def build(places: Places, options: Options) -> Stack:
     return Stack(places, layout, cluster, supervisor, lock)
 
 
-def _chosen(layout: Layout, only: Sequence[str]) -> list:
+def _chosen(layout: Layout, only: Sequence[str]) -> list[Service]:
     table = processes(layout)
     names = [service.name for service in table]
     for name in only:

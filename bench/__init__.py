@@ -1,0 +1,1 @@
+"""What `caravan bench` runs: each module is one benchmark, a `run(options) -> list[Figure]`."""

@@ -1,0 +1,95 @@
+"""`caravan bench`: runs benchmarks, prints their figures, and keeps them with their commit."""
+
+import ast
+import importlib
+import json
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.figures import Figure, Options, from_json
+from workers.local.places import CHECKOUT, Places, UserError
+
+FOLDER = CHECKOUT / "bench"
+NOT_BENCHES = {"__init__", "figures"}
+
+
+def names() -> dict[str, str]:
+    """Every benchmark and the first line of its description."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.py")):
+        if path.stem not in NOT_BENCHES and not path.stem.startswith("_"):
+            description = ast.get_docstring(ast.parse(path.read_text())) or ""
+            found[path.stem] = description.partition("\n")[0]
+    return found
+
+
+def run_bench(name: str, options: Options, places: Places) -> list[Figure]:
+    """Run one benchmark and store its figures. Raises UserError for an unknown name."""
+    if name not in names():
+        known = ", ".join(names()) or "none"
+        raise UserError(f"There is no benchmark {name!r}: there are {known}.")
+    figures: list[Figure] = importlib.import_module(f"bench.{name}").run(options)
+    record = {
+        "bench": name,
+        "commit": commit(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seeds": options.seeds,
+        "figures": [figure.as_json() for figure in figures],
+    }
+    path = _stored_file(places, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    return figures
+
+
+def stored(name: str, places: Places) -> list[Figure]:
+    """The figures last recorded at this commit. Raises UserError where there are none."""
+    path, here = _stored_file(places, name), commit()
+    records = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for record in reversed(records):
+        if record["commit"] == here:
+            return [from_json(figure) for figure in record["figures"]]
+    raise UserError(f"No result of {name!r} is stored for commit {here}: run it without --stored.")
+
+
+def commit() -> str:
+    """This checkout's commit, marked where files differ from it."""
+    head = _git("rev-parse", "--short=12", "HEAD") or "unknown"
+    return f"{head}+changes" if _git("status", "--porcelain", "--untracked-files=no") else head
+
+
+def show(figures: list[Figure], as_json: bool) -> None:
+    """A table for people, or one JSON object a line."""
+    if as_json:
+        for figure in figures:
+            print(json.dumps(figure.as_json()))
+        return
+    table = Table("metric", "value", "unit", "bar", "passed", "peer", "ratio", "setup", box=None)
+    for figure in figures:
+        table.add_row(
+            figure.metric,
+            "not taken" if figure.value is None else f"{figure.value:.4g}",
+            figure.unit,
+            figure.bar or "-",
+            "yes" if figure.passed else "NO",
+            figure.peer or "-",
+            "-" if figure.ratio is None else f"{figure.ratio:.3g}",
+            figure.setup,
+        )
+    Console().print(table)
+
+
+def _stored_file(places: Places, name: str) -> Path:
+    return places.home / "bench" / f"{name}.jsonl"
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
