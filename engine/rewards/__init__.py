@@ -1,1 +1,7 @@
-"""Reward schemes as data, and the terms they are made of. Imports no torch."""
+"""Reward schemes as data, the terms they are made of, grading and backtests. Imports no torch."""
+
+from engine.rewards.backtest import Backtest, backtest
+from engine.rewards.scheme import RewardScheme, RewardTerm
+from engine.rewards.score import score
+
+__all__ = ["Backtest", "RewardScheme", "RewardTerm", "backtest", "score"]
