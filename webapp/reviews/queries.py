@@ -1,6 +1,6 @@
 """Reading index rows and comments: lists with filters, groups, threads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal
 
 from django.db.models import Count, Q, QuerySet
@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.records.trajectory import StopReason
 from webapp.experiments.models import Run
-from webapp.problems import invalid_field
+from webapp.paging import MAX_PAGE, Page, keyset
 from webapp.reviews.models import Comment, Trajectory
 
 PAGE = 50
-_EXPORT_PAGE = 200
+NEWEST_FIRST = ("-cursor", "-id")
 _GROUP = 256  # trajectories of a group that are listed
 
 
@@ -36,7 +36,7 @@ class Filter(BaseModel):
 
 
 def matching(run: Run, wanted: Filter) -> QuerySet[Trajectory]:
-    """The run's trajectories that pass the filter, the newest first."""
+    """The run's trajectories that pass the filter."""
     found = Trajectory.objects.filter(run=run)
     equal = {
         "purpose": wanted.purpose,
@@ -55,33 +55,26 @@ def matching(run: Run, wanted: Filter) -> QuerySet[Trajectory]:
         found = found.filter(Q(failed_calls__gt=0) if wanted.failed_calls else Q(failed_calls=0))
     if wanted.commented is not None:
         found = found.filter(comments__isnull=not wanted.commented).distinct()
-    return found.order_by("-cursor", "-id")
+    return found
 
 
 def page_of(
-    run: Run, wanted: Filter, cursor: str | None, limit: int = PAGE
-) -> tuple[Sequence[Trajectory], str | None]:
-    """One page, and the cursor of the next one: the id of the last row; None at the end."""
-    found = _after(matching(run, wanted), run, cursor)
-    rows = list(found.annotate(comment_count=Count("comments", distinct=True))[: limit + 1])
-    return rows[:limit], rows[limit - 1].id if len(rows) > limit else None
+    run: Run, wanted: Filter, cursor: str | None = None, limit: int = PAGE
+) -> Page[Trajectory]:
+    """One page, each row with `comment_count`."""
+    counted = matching(run, wanted).annotate(comment_count=Count("comments", distinct=True))
+    return keyset(counted, NEWEST_FIRST, cursor, limit)
 
 
 def all_pages(run: Run, wanted: Filter) -> Iterator[list[Trajectory]]:
     """Every matching row, a page at a time; rows that arrive meanwhile are not in it."""
     cursor: str | None = None
-    while rows := list(_after(matching(run, wanted), run, cursor)[:_EXPORT_PAGE]):
-        yield rows
-        cursor = rows[-1].id
-
-
-def _after(found: QuerySet[Trajectory], run: Run, cursor: str | None) -> QuerySet[Trajectory]:
-    if cursor is None:
-        return found
-    last = Trajectory.objects.filter(run=run, id=cursor).values_list("cursor", flat=True).first()
-    if last is None:
-        raise invalid_field("cursor", f"There is no trajectory {cursor!r} in this run.")
-    return found.filter(Q(cursor__lt=last) | Q(cursor=last, id__lt=cursor))
+    while True:
+        page = keyset(matching(run, wanted), NEWEST_FIRST, cursor, MAX_PAGE)
+        yield page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 def group_of(trajectory: Trajectory) -> list[Trajectory]:

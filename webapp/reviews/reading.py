@@ -52,6 +52,12 @@ def damaged(row: Trajectory, error: DamagedShardError) -> RefusedError:
     )
 
 
+def term_weights(spec: dict[str, Any]) -> dict[str, float]:
+    """The weight of each reward term in a run's frozen spec, by the term's kind."""
+    terms = spec.get("reward", {}).get("terms", [])
+    return {term["kind"]: term["weight"] for term in terms}
+
+
 def window(
     stored: StoredTrajectory, first: int, count: int, with_tokens: bool
 ) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ export class Timeline {
     this.selected = 0;
     /** @type {Set<number>} */
     this.commented = new Set();
-    this.longest = Math.max(0.001, ...outline.duration_s.map((s) => s ?? 0));
+    this.longest = outline.duration_s.reduce((/** @type {number} */ most, s) => Math.max(most, s ?? 0), 0.001);
     canvas.setAttribute("aria-valuemin", "0");
     canvas.setAttribute("aria-valuemax", String(Math.max(0, this.count - 1)));
     canvas.addEventListener("pointermove", (event) => this.#tell(this.#stepAt(event)));
