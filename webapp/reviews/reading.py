@@ -6,6 +6,8 @@ Characters are Unicode code points.
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -23,17 +25,18 @@ AROUND = 40  # characters shown on each side of a match
 _AT_ONCE = 64
 
 
-def open_stored(row: Trajectory) -> StoredTrajectory:
+@contextmanager
+def stored(row: Trajectory) -> Iterator[StoredTrajectory]:
     """The trajectory in its shard, read by byte range.
 
-    Raises RefusedError: 410 where the shard is gone, 500 where it is damaged. What is read later
-    from the answer raises DamagedShardError."""
+    Raises RefusedError: 410 where the shard is gone, 500 where it is damaged.
+    """
 
     def read(start: int, length: int) -> bytes:
         return storage.read_blob(row.shard, row.offset + start, length)
 
     try:
-        return StoredTrajectory(read, row.length)
+        yield StoredTrajectory(read, row.length)
     except FileNotFoundError:
         raise RefusedError(
             f"The shard {row.shard[:12]}… that holds this trajectory is no longer in storage. "
@@ -41,15 +44,11 @@ def open_stored(row: Trajectory) -> StoredTrajectory:
             status=410,
         ) from None
     except DamagedShardError as error:
-        raise damaged(row, error) from error
-
-
-def damaged(row: Trajectory, error: DamagedShardError) -> RefusedError:
-    return RefusedError(
-        f"Trajectory {row.id} cannot be read: {error} "
-        f"(shard {row.shard[:12]}…, bytes {row.offset} to {row.offset + row.length}).",
-        status=500,
-    )
+        raise RefusedError(
+            f"Trajectory {row.id} cannot be read: {error} "
+            f"(shard {row.shard[:12]}…, bytes {row.offset} to {row.offset + row.length}).",
+            status=500,
+        ) from error
 
 
 def term_weights(spec: dict[str, Any]) -> dict[str, float]:
@@ -59,13 +58,13 @@ def term_weights(spec: dict[str, Any]) -> dict[str, float]:
 
 
 def window(
-    stored: StoredTrajectory, first: int, count: int, with_tokens: bool
+    source: StoredTrajectory, first: int, count: int, with_tokens: bool
 ) -> list[dict[str, Any]]:
     """At most MAX_STEPS steps from `first`; `more` of a step names what was cut: {name: size}."""
-    return [_step(stored, step, with_tokens) for step in stored.steps(first, min(count, MAX_STEPS))]
+    return [_step(source, step, with_tokens) for step in source.steps(first, min(count, MAX_STEPS))]
 
 
-def _step(stored: StoredTrajectory, step: dict[str, Any], with_tokens: bool) -> dict[str, Any]:
+def _step(source: StoredTrajectory, step: dict[str, Any], with_tokens: bool) -> dict[str, Any]:
     more = {name: size for name, (_, _, size) in step.pop("long", {}).items()}
     call = step["call"]
     for owner, name in ((step, "text"), (step, "answer"), (call or {}, "result")):
@@ -81,7 +80,7 @@ def _step(stored: StoredTrajectory, step: dict[str, Any], with_tokens: bool) -> 
     shown = {**step, "more": more}
     if with_tokens:
         stop = min(step["stop"], step["start"] + MAX_TOKENS)
-        shown["tokens"] = _tokens(stored.tokens(step["segment"], step["start"], stop))
+        shown["tokens"] = _tokens(source.tokens(step["segment"], step["start"], stop))
         if stop < step["stop"]:
             more["tokens"] = step["stop"] - step["start"]
     return shown
@@ -101,23 +100,23 @@ def _tokens(part: Segment) -> list[dict[str, Any]]:
     ]
 
 
-def context(stored: StoredTrajectory, step: int, before: int | None) -> dict[str, Any]:
+def context(source: StoredTrajectory, step: int, before: int | None) -> dict[str, Any]:
     """What the model saw when it began this step: the tokens of its segment up to there.
 
     The page ends at token `before` (the step's first token unless given); `first` is where it
     begins, 0 when nothing came earlier. Spans are runs of one writer. Raises IndexError where
     there is no such step.
     """
-    data = stored.steps(step, 1)[0]
+    data = source.steps(step, 1)[0]
     total = data["start"]
     stop = total if before is None else max(0, min(before, total))
     first = max(0, stop - MAX_TOKENS)
     segment = data["segment"]
-    part = stored.tokens(segment, first, stop)
+    part = source.tokens(segment, first, stop)
     return {
         "step": step,
         "segment": segment,
-        "parent": stored.segments[segment]["parent"],
+        "parent": source.segments[segment]["parent"],
         "total": total,
         "first": first,
         "stop": stop,
@@ -146,7 +145,7 @@ def _spans(part: Segment, offset: int) -> list[dict[str, Any]]:
     return spans
 
 
-def search(stored: StoredTrajectory, query: str) -> dict[str, Any]:
+def search(source: StoredTrajectory, query: str) -> dict[str, Any]:
     """Where `query` occurs, whatever its case: {matches, complete}; at most MAX_MATCHES."""
     pattern = re.compile(re.escape(query), re.IGNORECASE)
     matches: list[dict[str, Any]] = []
@@ -168,11 +167,11 @@ def search(stored: StoredTrajectory, query: str) -> dict[str, Any]:
                 }
             )
 
-    look(None, "prompt", stored.fields["prompt"])
-    for first in range(0, stored.step_count, _AT_ONCE):
-        for step in stored.steps(first, _AT_ONCE):
+    look(None, "prompt", source.fields["prompt"])
+    for first in range(0, source.step_count, _AT_ONCE):
+        for step in source.steps(first, _AT_ONCE):
             for name in FIELDS:
-                look(step["index"], name, _field(stored, step, name))
+                look(step["index"], name, _field(source, step, name))
         if len(matches) > MAX_MATCHES:
             break
     return {"matches": matches[:MAX_MATCHES], "complete": len(matches) <= MAX_MATCHES}
@@ -195,10 +194,10 @@ def divergence(a: StoredTrajectory, b: StoredTrajectory) -> dict[str, Any] | Non
     return None
 
 
-def _field(stored: StoredTrajectory, step: dict[str, Any], name: str) -> str:
+def _field(source: StoredTrajectory, step: dict[str, Any], name: str) -> str:
     """A field of a step as text, fetched whole where the step holds only its beginning."""
     if name in step.get("long", {}):
-        return stored.field(step["index"], name)
+        return source.field(step["index"], name)
     call = step["call"] or {}
     if name == "tool":
         return call.get("name") or ""

@@ -13,8 +13,8 @@ from webapp.accounts import audit
 from webapp.accounts.models import Role, User
 from webapp.experiments.models import Attempt
 from webapp.problems import FieldProblem, RefusedError, invalid_field
+from webapp.reviews import reading
 from webapp.reviews.models import Comment, Trajectory
-from webapp.reviews.reading import open_stored
 
 MAX_COMMENT = 10_000
 
@@ -132,7 +132,8 @@ def _check_anchor(
         return
     if field not in ("text", "result"):
         raise invalid_field("field", f"{field!r} cannot be commented on: use text or result.")
-    size = len(open_stored(trajectory).field(step, field))
+    with reading.stored(trajectory) as source:
+        size = len(source.field(step, field))
     if not 0 <= span[0] < span[1] <= size:
         raise invalid_field(
             "span", f"Characters {span[0]} to {span[1]} are not in the {field}, which has {size}."
@@ -177,10 +178,14 @@ def resolve_comment(comment: Comment, user: User, resolved: bool) -> Comment:
     return comment
 
 
+def may_delete(comment: Comment, user: User, role: Role) -> bool:
+    """Its author may, and so may an admin of the project."""
+    return role is Role.ADMIN or (role is Role.EDITOR and comment.author_id == user.pk)
+
+
 @transaction.atomic
 def delete_comment(comment: Comment, user: User, role: Role) -> None:
-    """Its author may, and so may an admin of the project."""
-    if comment.author_id != user.pk and role is not Role.ADMIN:
+    if not may_delete(comment, user, role):
         raise PermissionDenied("Only its author or an admin can delete a comment.")
     audit.record(
         "comment.delete",

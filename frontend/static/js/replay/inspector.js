@@ -82,14 +82,14 @@ export class Inspector {
     const step = await this.steps.whole(this.step);
     if (!current()) return;
     const sampled = step.stop - step.start;
-    const sum = step.tokens.reduce((/** @type {number} */ total, /** @type {any} */ token) => total + token.logprob, 0);
-    const masked = step.tokens.filter((/** @type {any} */ token) => !token.trained).length;
+    const sum = step.tokens.reduce((total, token) => total + token.logprob, 0);
+    const masked = step.tokens.filter((token) => !token.trained).length;
     const rows = /** @type {[string, string][]} */ ([
       [t("Step"), t("%(n)s of %(count)s", { n: step.index, count: this.steps.count })],
       [t("Sampled tokens"), number(sampled)],
       [t("Mean log-probability"), step.tokens.length ? number(sum / step.tokens.length) : "–"],
       [t("Masked tokens"), number(masked)],
-      [t("Policy version"), range(step.tokens.map((/** @type {any} */ token) => token.version))],
+      [t("Policy version"), range(step.tokens.map((token) => token.version))],
       [t("Tokens in segment"), `${step.segment}: ${step.start}–${step.stop}`],
       [t("Step reward"), number(step.reward)],
       [t("Tool call"), step.call ? `${step.call.name}, ${duration(step.call.duration_s)}` : "–"],

@@ -50,7 +50,7 @@ export class Steps {
     }
   }
 
-  /** @param {number} index @returns {Promise<Step>} the step with its tokens */
+  /** @param {number} index @returns {Promise<Step & {tokens: Token[]}>} */
   async whole(index) {
     const answer = await api(`trajectories/${this.trajectory}/steps?from=${index}&count=1`);
     return answer.steps[0];

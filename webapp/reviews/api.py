@@ -1,0 +1,186 @@
+"""REST of trajectories and of comments on them."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, StreamingHttpResponse
+from ninja import Query, Router
+
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments.models import Run
+from webapp.problems import RefusedError, invalid_field
+from webapp.reviews import queries, reading, schemas, services
+from webapp.reviews.models import Comment, Trajectory
+
+router = Router(tags=["trajectories"])
+
+
+def _trajectory(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Trajectory:
+    rows = Trajectory.objects.select_related("project", "run", "attempt")
+    return access.get(rows, pk, access.actor_of(request), role)
+
+
+@router.get("/runs/{run_id}/trajectories", response=schemas.TrajectoryPage)
+def list_trajectories(
+    request: HttpRequest,
+    run_id: str,
+    wanted: Query[queries.Filter],
+    cursor: str | None = None,
+    limit: int = queries.PAGE,
+) -> Any:
+    """The run's trajectories, the newest first."""
+    run = access.get(Run.objects.all(), run_id, access.actor_of(request))
+    return queries.page_of(run, wanted, cursor, limit)
+
+
+@router.get("/runs/{run_id}/trajectories/export", response={200: None})
+def export_trajectories(
+    request: HttpRequest, run_id: str, wanted: Query[queries.Filter]
+) -> StreamingHttpResponse:
+    """JSON lines, one whole trajectory each; one that cannot be read is {"id", "problem"}."""
+    run = access.get(Run.objects.all(), run_id, access.actor_of(request))
+    answer = StreamingHttpResponse(_lines(run, wanted), content_type="application/x-ndjson")
+    answer["Content-Disposition"] = f'attachment; filename="{run.pk}-trajectories.jsonl"'
+    return answer
+
+
+async def _lines(run: Run, wanted: queries.Filter) -> AsyncIterator[str]:
+    cursor: str | None = None
+    while True:
+        page = await sync_to_async(queries.export_page)(run, wanted, cursor)
+        for row in page.items:
+            yield await sync_to_async(_line)(row)
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _line(row: Trajectory) -> str:
+    try:
+        with reading.stored(row) as source:
+            data = source.whole().to_dict()
+    except RefusedError as refused:
+        data = {"id": row.id, "problem": refused.detail}
+    return json.dumps(data, ensure_ascii=False) + "\n"
+
+
+@router.get("/trajectories/{pk}", response=schemas.TrajectoryDetail)
+def get_trajectory(request: HttpRequest, pk: str) -> Any:
+    row = _trajectory(request, pk)
+    with reading.stored(row) as source:
+        fields = source.fields
+    return {
+        "row": row,
+        "prompt": fields["prompt"],
+        "answer": fields["answer"],
+        "reward": fields["reward"] | {"weights": reading.term_weights(row.run.spec)},
+        "segments": [{"parent": s["parent"], "tokens": s["tokens"]} for s in source.segments],
+        "group": queries.group_of(row),
+    }
+
+
+@router.get("/trajectories/{pk}/outline", response=schemas.Outline)
+def get_outline(request: HttpRequest, pk: str) -> Any:
+    """A few numbers of every step, by column: enough for a timeline of the whole trajectory."""
+    with reading.stored(_trajectory(request, pk)) as source:
+        return source.outline()
+
+
+@router.get("/trajectories/{pk}/steps", response=schemas.Window)
+def get_steps(request: HttpRequest, pk: str, wanted: Query[schemas.StepRange]) -> Any:
+    """A window of steps. `more` of a step says which fields are cut and how long they are."""
+    with reading.stored(_trajectory(request, pk)) as source:
+        steps = reading.window(source, wanted.first, wanted.count, with_tokens=wanted.tokens)
+    return {"first": wanted.first, "total": source.step_count, "steps": steps}
+
+
+@router.get("/trajectories/{pk}/steps/{step}/field/{name}", response=schemas.FieldPart)
+def get_field(
+    request: HttpRequest,
+    pk: str,
+    step: int,
+    name: Literal["text", "answer", "arguments", "result"],
+    wanted: Query[schemas.CharacterRange],
+) -> Any:
+    """Characters of one field of a step; arguments as JSON."""
+    row = _trajectory(request, pk)
+    _check_step(row, step)
+    with reading.stored(row) as source:
+        text = source.field(step, name)
+    part = text[wanted.first : wanted.first + wanted.count]
+    return {"first": wanted.first, "total": len(text), "text": part}
+
+
+@router.get("/trajectories/{pk}/context", response=schemas.Context)
+def get_context(request: HttpRequest, pk: str, step: int, before: int | None = None) -> Any:
+    """The tokens that the model had read when it began this step, the latest ones first page."""
+    row = _trajectory(request, pk)
+    _check_step(row, step)
+    with reading.stored(row) as source:
+        return reading.context(source, step, before)
+
+
+@router.get("/trajectories/{pk}/search", response=schemas.Matches)
+def search_trajectory(request: HttpRequest, pk: str, wanted: Query[schemas.SearchQuery]) -> Any:
+    """Where a text occurs in the prompt and in the steps, whatever its case."""
+    with reading.stored(_trajectory(request, pk)) as source:
+        return reading.search(source, wanted.q)
+
+
+@router.get("/trajectories/{pk}/divergence", response=schemas.DivergenceOut)
+def get_divergence(request: HttpRequest, pk: str, other: str) -> Any:
+    """Where this trajectory and another one first differ; null where they do not."""
+    one, two = _trajectory(request, pk), _trajectory(request, other)
+    with reading.stored(one) as a, reading.stored(two) as b:
+        return {"divergence": reading.divergence(a, b)}
+
+
+def _check_step(row: Trajectory, step: int) -> None:
+    if not 0 <= step < row.steps:
+        raise invalid_field(
+            "step", f"There is no step {step}: the trajectory has {row.steps}, from 0."
+        )
+
+
+@router.get("/trajectories/{pk}/comments", response=schemas.Comments)
+def list_comments(request: HttpRequest, pk: str) -> Any:
+    row = _trajectory(request, pk)
+    actor = access.actor_of(request)
+    role = access.require(actor, row.project_id)
+    return {"comments": [schemas.comment(c, actor, role) for c in queries.comments_on(row)]}
+
+
+@router.post("/trajectories/{pk}/comments", response={201: schemas.CommentOut})
+def add_comment(request: HttpRequest, pk: str, data: schemas.NewComment) -> Any:
+    """Editors comment on a trajectory, on a step, or on a span of characters of a step."""
+    row = _trajectory(request, pk, Role.EDITOR)
+    actor = access.actor_of(request)
+    made = services.add_comment(row, actor.user, data.text, data.step, data.field, data.span)
+    return 201, schemas.comment(made, actor, access.require(actor, row.project_id))
+
+
+def _comment(request: HttpRequest, pk: str) -> Comment:
+    comments = Comment.objects.select_related("project", "author")
+    return access.get(comments, pk, access.actor_of(request), Role.EDITOR)
+
+
+@router.patch("/comments/{pk}", response=schemas.CommentOut)
+def change_comment(request: HttpRequest, pk: str, data: schemas.CommentChange) -> Any:
+    """Its author changes the text; any editor resolves it or opens it again."""
+    comment, actor = _comment(request, pk), access.actor_of(request)
+    if data.text is not None:
+        comment = services.edit_comment(comment, actor.user, data.text)
+    if data.resolved is not None:
+        comment = services.resolve_comment(comment, actor.user, data.resolved)
+    return schemas.comment(comment, actor, access.require(actor, comment.project_id))
+
+
+@router.delete("/comments/{pk}", response={204: None})
+def delete_comment(request: HttpRequest, pk: str) -> Any:
+    """Its author may, and so may an admin."""
+    comment, actor = _comment(request, pk), access.actor_of(request)
+    services.delete_comment(comment, actor.user, access.require(actor, comment.project_id))
+    return 204, None

@@ -1,0 +1,247 @@
+"""What the REST API of trajectories and comments takes and gives."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from ninja import Schema
+from pydantic import Field
+
+from webapp.accounts.access import Actor
+from webapp.accounts.models import Role
+from webapp.markdown import render_markdown
+from webapp.reviews import reading, services
+from webapp.reviews.models import Comment
+
+FIELD_PAGE = 20_000  # characters
+
+
+class StepRange(Schema):
+    first: int = Field(0, alias="from", ge=0)
+    count: int = Field(50, ge=1, le=reading.MAX_STEPS)
+    tokens: bool = True
+
+
+class CharacterRange(Schema):
+    first: int = Field(0, alias="from", ge=0)
+    count: int = Field(FIELD_PAGE, ge=1, le=10 * FIELD_PAGE)
+
+
+class SearchQuery(Schema):
+    q: str = Field(min_length=1, max_length=200)
+
+
+class TrajectoryOut(Schema):
+    """An index row; `reward` is null where it is invalid."""
+
+    id: str
+    run_id: str
+    task_id: str
+    group_id: str
+    category: str
+    purpose: str
+    prompt: str = Field(description="Its first 500 characters")
+    stop_reason: str
+    reward: float | None
+    success: bool
+    steps: int
+    calls: int
+    failed_calls: int
+    sampled_tokens: int
+    tokens: int
+    version_min: int = Field(description="Oldest policy version; -1: none sampled it")
+    version_max: int
+    worker: str
+    started_at: datetime
+    duration_s: float
+    attempt: int = Field(validation_alias="attempt.number")
+    url: str
+
+    @staticmethod
+    def resolve_url(row: Any) -> str:
+        return f"/trajectories/{row.id}/"
+
+
+class TrajectoryPage(Schema):
+    items: list[TrajectoryOut]
+    next_cursor: str | None
+
+
+class RewardOut(Schema):
+    value: float | None
+    valid: bool
+    terms: dict[str, float | None] = Field(description="Each raw, before its weight")
+    weights: dict[str, float]
+    problem: str
+
+
+class SegmentOut(Schema):
+    parent: int | None = Field(description="The segment whose context was edited into this one")
+    tokens: int
+
+
+class Neighbour(Schema):
+    id: str
+    reward: float | None
+    success: bool
+    steps: int
+
+
+class TrajectoryDetail(Schema):
+    row: TrajectoryOut
+    prompt: str
+    answer: str = Field(description="The right one")
+    reward: RewardOut
+    segments: list[SegmentOut]
+    group: list[Neighbour] = Field(description="Of the same prompt, itself included, in order")
+
+
+class Outline(Schema):
+    tools: list[str]
+    errors: list[str]
+    tool: list[int] = Field(description="Index in `tools`, -1: no call")
+    error: list[int] = Field(description="Index in `errors`, -1: none")
+    duration_s: list[float | None]
+    tokens: list[int]
+    chars: list[int]
+    segment: list[int]
+    reward: list[float | None]
+    detour: list[bool]
+    answer: list[bool]
+
+
+class TokenOut(Schema):
+    id: int
+    text: str | None = Field(description="null: it continues a character of the token before")
+    logprob: float
+    version: int = Field(description="Policy version that sampled it")
+    trained: bool
+
+
+class CallOut(Schema):
+    id: str = Field(validation_alias="call_id")
+    name: str
+    arguments: dict[str, Any] | None = Field(description="null: they could not be parsed")
+    result: str
+    error: str | None
+    duration_s: float
+
+
+class StepOut(Schema):
+    index: int
+    segment: int
+    start: int
+    stop: int
+    text: str
+    answer: str | None
+    call: CallOut | None
+    reward: float | None
+    detour: bool
+    more: dict[str, int] = Field(description="What is cut here, and its whole size")
+    tokens: list[TokenOut] | None = None
+
+
+class Window(Schema):
+    first: int
+    total: int
+    steps: list[StepOut]
+
+
+class FieldPart(Schema):
+    first: int
+    total: int
+    text: str
+
+
+class SpanOut(Schema):
+    by: Literal["policy", "environment"]
+    trained: bool
+    start: int
+    stop: int
+    ids: list[int]
+    text: str | None = Field(description="null: the sampler did not say what its tokens are")
+
+
+class Context(Schema):
+    step: int
+    segment: int
+    parent: int | None
+    total: int = Field(description="Tokens that the model had read")
+    first: int
+    stop: int
+    spans: list[SpanOut]
+
+
+class MatchOut(Schema):
+    step: int | None = Field(description="null: in the prompt")
+    field: str
+    start: int
+    stop: int
+    before: str
+    match: str
+    after: str
+
+
+class Matches(Schema):
+    matches: list[MatchOut]
+    complete: bool
+
+
+class Divergence(Schema):
+    step: int
+    field: str = Field(description="`end`: one of the two has no such step")
+    at: int = Field(description="Characters of the field that are the same")
+
+
+class DivergenceOut(Schema):
+    divergence: Divergence | None
+
+
+class NewComment(Schema):
+    text: str = Field(description="Markdown")
+    step: int | None = Field(None, ge=0)
+    field: Literal["", "text", "result"] = ""
+    span: tuple[int, int] | None = Field(None, description="Characters of the field")
+
+
+class CommentChange(Schema):
+    text: str | None = None
+    resolved: bool | None = None
+
+
+class CommentOut(Schema):
+    id: str
+    step: int | None
+    field: str
+    start: int | None
+    stop: int | None
+    text: str
+    html: str
+    author: str
+    mine: bool
+    may_delete: bool
+    created_at: datetime
+    edited_at: datetime | None
+    resolved_at: datetime | None
+
+
+class Comments(Schema):
+    comments: list[CommentOut]
+
+
+def comment(row: Comment, actor: Actor, role: Role) -> dict[str, Any]:
+    mine = row.author_id == actor.user.pk
+    return {
+        "id": row.id,
+        "step": row.step,
+        "field": row.field,
+        "start": row.start,
+        "stop": row.stop,
+        "text": row.text,
+        "html": str(render_markdown(row.text)),
+        "author": str(row.author) if row.author else "",
+        "mine": mine,
+        "may_delete": actor.may_write and services.may_delete(row, actor.user, role),
+        "created_at": row.created_at,
+        "edited_at": row.edited_at,
+        "resolved_at": row.resolved_at,
+    }
