@@ -14,7 +14,9 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from webapp.experiments.models import Run
 from webapp.markdown import render_markdown
+from webapp.monitoring.headline import metric_named
 
 register = template.Library()
 
@@ -125,6 +127,18 @@ def moment(value: datetime | float | None) -> SafeString | str:
         value.isoformat(timespec="milliseconds"),
         value.strftime("%Y-%m-%d %H:%M UTC"),
     )
+
+
+@register.filter
+def metric(run: Run, word: str) -> Any:
+    """The newest finite value of a headline metric, by its short word; None where there is none."""
+    return run.headline.get(metric_named(word))
+
+
+@register.filter
+def completion(run: Run) -> Any:
+    """The completion rate on held-out tasks; None before the first evaluation."""
+    return metric(run, "success")
 
 
 @register.filter

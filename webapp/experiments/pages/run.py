@@ -1,8 +1,8 @@
 """One run: its header with the controls, Overview, Config and Checkpoints."""
 
+import time
 from typing import Any
 
-import yaml
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -14,6 +14,7 @@ from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import services
 from webapp.experiments.models import ACTIVE_STATES, Run, Stage
+from webapp.experiments.queries import run_detail, spec_text
 from webapp.experiments.states import RESUMABLE
 from webapp.monitoring.overview import chart_data
 from webapp.pages import page_of, show, tell
@@ -41,8 +42,8 @@ def header(request: HttpRequest, run: Run) -> HttpResponse:
 
 @page_of(RUNS.select_related("reward_scheme__scheme", "dataset__dataset"))
 def config(request: HttpRequest, run: Run) -> HttpResponse:
-    text = yaml.safe_dump(run.spec, sort_keys=False, allow_unicode=True, width=100)
-    return show(request, "experiments/run_config.html", run_context(run, "config") | {"text": text})
+    context = run_context(run, "config") | {"text": spec_text(run)}
+    return show(request, "experiments/run_config.html", context)
 
 
 @page_of(RUNS)
@@ -61,13 +62,13 @@ def control(request: HttpRequest, run: Run) -> HttpResponse:
     action = request.POST.get("action")
     try:
         if action == "stop":
-            services.stop(run, user)
+            services.stop(run.pk, user)
         elif action == "resume":
-            services.resume(run, user)
+            services.resume(run.pk, user)
         elif action in ("pause-rollouts", "continue-rollouts"):
-            services.pause(run, user, rollouts=action == "pause-rollouts")
+            services.pause(run.pk, user, rollouts=action == "pause-rollouts")
         elif action in ("pause-training", "continue-training"):
-            services.pause(run, user, training=action == "pause-training")
+            services.pause(run.pk, user, training=action == "pause-training")
         else:
             raise Http404
     except RefusedError as refused:
@@ -82,14 +83,15 @@ def control(request: HttpRequest, run: Run) -> HttpResponse:
 @page_of(RUNS, Role.EDITOR)
 def edit(request: HttpRequest, run: Run) -> HttpResponse:
     tags = request.POST.get("tags", "").replace(",", " ").split()
+    user = access.actor_of(request).user
     try:
         services.edit_run(
-            run,
-            access.actor_of(request).user,
+            run.pk,
+            user,
             name=request.POST.get("name", run.name),
             notes=request.POST.get("notes", run.notes),
         )
-        services.set_tags(run, access.actor_of(request).user, tags)
+        services.set_tags(run.pk, user, add=tags, remove=run.tags)
         messages.success(request, _("Saved."))
     except RefusedError as refused:
         tell(request, refused)
@@ -98,37 +100,23 @@ def edit(request: HttpRequest, run: Run) -> HttpResponse:
 
 def run_context(run: Run, tab: str) -> dict[str, Any]:
     """What the header of every tab of a run needs."""
-    attempts = list(run.attempts.order_by("-number"))
-    newest = attempts[0]
-    stages = list(newest.stages.order_by("index"))
+    detail = run_detail(run)
+    is_active = run.state in ACTIVE_STATES
+    counts = is_active and detail.elapsed_s is not None
     return {
         "section": "runs",
         "tab": tab,
         "run": run,
-        "attempt": newest,
-        "attempts": attempts,
-        "stages": stages,
+        "attempt": detail.attempts[0],
+        "attempts": detail.attempts,
         "stage_count": len(run.spec.get("stages", [])),
-        "progress": progress_of(stages),
-        "is_active": run.state in ACTIVE_STATES,
+        "progress": progress_of(detail.stages),
+        "is_active": is_active,
         "can_resume": run.state in RESUMABLE,
-        "elapsed_s": elapsed_s(run),
-        "since": _since(run),
+        "elapsed_s": detail.elapsed_s,
+        # Where the counter in the browser starts: the pauses between attempts do not count.
+        "since": time.time() - (detail.elapsed_s or 0) if counts else None,
     }
-
-
-def elapsed_s(run: Run) -> float | None:
-    """From the first start to the end, or to now; None before the start."""
-    if run.started_at is None:
-        return None
-    return ((run.ended_at or timezone.now()) - run.started_at).total_seconds()
-
-
-def _since(run: Run) -> float | None:
-    """When a counter that runs in the browser began, seconds since 1970."""
-    if run.started_at is None or run.ended_at is not None or run.state not in ACTIVE_STATES:
-        return None
-    return run.started_at.timestamp()
 
 
 def progress_of(stages: list[Stage]) -> dict[str, Any] | None:

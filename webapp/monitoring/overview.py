@@ -1,0 +1,152 @@
+"""The curated charts of a run, and what the chart scripts are given with the page."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from webapp.experiments.models import Run
+from webapp.experiments.queries import Comparison
+from webapp.monitoring.headline import HEADLINE
+from webapp.monitoring.queries import clocks, series_list, series_row
+from webapp.templating import run_colour
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart. `share` values lie in [0, 1]; `unit` names the vertical axis."""
+
+    id: str
+    title: Any
+    metrics: tuple[str, ...]
+    unit: Any
+    share: bool = False
+
+
+PANELS = [
+    Panel(
+        "completion",
+        gettext_lazy("Completion rate"),
+        ("eval/completion", "rollout/completion"),
+        gettext_lazy("share of tasks"),
+        True,
+    ),
+    Panel("reward", gettext_lazy("Reward"), ("rollout/reward",), gettext_lazy("reward")),
+    Panel(
+        "tool_success",
+        gettext_lazy("Tool calls that succeed"),
+        ("rollout/tool_success", "eval/tool_success"),
+        gettext_lazy("share of calls"),
+        True,
+    ),
+    Panel(
+        "length",
+        gettext_lazy("Trajectory length"),
+        ("rollout/turns", "eval/turns"),
+        gettext_lazy("turns"),
+    ),
+    Panel("loss", gettext_lazy("Loss"), ("train/loss", "sft/loss"), gettext_lazy("loss")),
+    Panel("entropy", gettext_lazy("Entropy"), ("train/entropy",), gettext_lazy("nats a token")),
+    Panel(
+        "clip",
+        gettext_lazy("Clip fraction"),
+        ("train/clip_fraction",),
+        gettext_lazy("share of tokens"),
+        True,
+    ),
+    Panel(
+        "weight",
+        gettext_lazy("Importance weight"),
+        ("train/importance_weight",),
+        gettext_lazy("ratio"),
+    ),
+    Panel(
+        "staleness",
+        gettext_lazy("Staleness"),
+        ("train/staleness",),
+        gettext_lazy("policy versions"),
+    ),
+    Panel(
+        "busy",
+        gettext_lazy("Busy share"),
+        ("train/busy", "rollout/busy"),
+        gettext_lazy("share of the time"),
+        True,
+    ),
+    Panel(
+        "throughput",
+        gettext_lazy("Trajectories per day"),
+        ("rollout/trajectories_per_day", "train/trajectories_per_day"),
+        gettext_lazy("trajectories a day"),
+    ),
+    Panel(
+        "cache",
+        gettext_lazy("Prefix-cache hits"),
+        ("rollout/cache_hits", "train/cache_hits"),
+        gettext_lazy("share of tokens"),
+        True,
+    ),
+]
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    return {**asdict(panel), "title": str(panel.title), "unit": str(panel.unit)}
+
+
+def _run(run: Run) -> dict[str, Any]:
+    colour, style = run_colour(run.pk)
+    return {
+        "id": run.pk,
+        "name": run.name,
+        "colour": colour,
+        "style": style,
+        "cursor": run.cursor,
+        "active": run.ended_at is None,
+    }
+
+
+def chart_data(run: Run) -> dict[str, Any]:
+    """First data of the chart scripts. The cursor is read first: what is stored after it is sent
+    once more, which changes nothing, rather than missed.
+    """
+    return {
+        "charts": {
+            "runs": [_run(run)],
+            "panels": [_panel(panel) for panel in PANELS],
+            "series": {run.pk: series_list(run)},
+            "clocks": {run.pk: clocks(run)},
+        }
+    }
+
+
+def compare_data(comparison: Comparison) -> dict[str, Any]:
+    """The same for several runs: the curated panels, then every metric that two of them have."""
+    series: dict[str, list[dict[str, Any]]] = {run.pk: [] for run in comparison.runs}
+    owners: dict[str, set[str]] = {}
+    for name, found in comparison.series.items():
+        for item in found:
+            series[item.run_id].append(series_row(item))
+            owners.setdefault(name, set()).add(item.run_id)
+    curated = [panel for panel in PANELS if any(name in owners for name in panel.metrics)]
+    shown = {name for panel in curated for name in panel.metrics}
+    rest = [
+        Panel(name, name, (name,), _("value"))
+        for name in sorted(owners)
+        if name not in shown and len(owners[name]) > 1
+    ]
+    singles = [
+        Panel(
+            name, name if len(panel.metrics) > 1 else panel.title, (name,), panel.unit, panel.share
+        )
+        for panel in curated
+        for name in panel.metrics
+        if name in owners
+    ]
+    return {
+        "runs": [_run(run) for run in comparison.runs],
+        "panels": [_panel(panel) for panel in [*singles, *rest]],
+        "series": series,
+        "clocks": {run.pk: clocks(run, 500) for run in comparison.runs},
+        "head": list(HEADLINE.values()),
+    }

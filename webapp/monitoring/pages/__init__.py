@@ -1,0 +1,1 @@
+"""HTML of what runs reported: charts, pool, devices, logs, the cluster."""
