@@ -1,99 +1,16 @@
-"""Every write of trajectories' index rows and of comments."""
-
-from datetime import datetime
-from typing import Annotated, Any
+"""Every write of comments. Index rows of trajectories are written by ingest."""
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.utils import timezone
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from engine.records.trajectory import StopReason
 from webapp.accounts import audit
 from webapp.accounts.models import Role, User
-from webapp.experiments.models import Attempt
-from webapp.problems import FieldProblem, RefusedError, invalid_field
+from webapp.problems import invalid_field
 from webapp.reviews import reading
 from webapp.reviews.models import Comment, Trajectory
 
 MAX_COMMENT = 10_000
-
-
-def _storable(text: str) -> str:
-    """PostgreSQL stores neither NUL nor half of a surrogate pair."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
-Text = Annotated[str, AfterValidator(_storable)]
-
-
-class IndexRow(BaseModel):
-    """What `engine.records.shards.index_row` writes, checked: it comes from a training job."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    id: Annotated[str, Field(pattern=r"^[\w.:-]{1,40}$")]
-    task_id: Text = Field(max_length=80)
-    group_id: Text = Field(max_length=80)
-    category: Text = Field(max_length=40)
-    purpose: Annotated[str, Field(pattern=r"^(train|evaluate|demonstration)$")]
-    prompt: Text = Field(max_length=500)
-    stop_reason: StopReason
-    reward: float | None = Field(allow_inf_nan=False)
-    success: bool
-    steps: int = Field(ge=0, lt=2**31)
-    calls: int = Field(ge=0, lt=2**31)
-    failed_calls: int = Field(ge=0, lt=2**31)
-    sampled_tokens: int = Field(ge=0, lt=2**31)
-    tokens: int = Field(ge=0, lt=2**31)
-    version_min: int = Field(ge=-1, lt=2**31)
-    version_max: int = Field(ge=-1, lt=2**31)
-    worker: Text = Field(max_length=80)
-    started_at: datetime
-    duration_s: float = Field(ge=0, allow_inf_nan=False)
-    offset: int = Field(ge=0, lt=2**40)
-    length: int = Field(gt=0, lt=2**40)
-
-
-def index_trajectories(
-    attempt: Attempt, shard: str, rows: list[dict[str, Any]], cursor: int
-) -> int:
-    """Store a shard's index rows inside the caller's transaction; a known id changes nothing.
-
-    Returns how many rows are new. Raises RefusedError, naming every field that is wrong.
-    """
-    checked, problems = [], []
-    for index, row in enumerate(rows):
-        try:
-            checked.append(IndexRow.model_validate(row))
-        except ValidationError as error:
-            problems += [
-                FieldProblem(f"rows.{index}.{'.'.join(map(str, e['loc']))}", e["msg"])
-                for e in error.errors(include_url=False, include_input=False)
-            ]
-    if problems:
-        first = problems[0]
-        raise RefusedError(
-            f"These index rows are malformed: {first.path}: {first.message}", problems
-        )
-    known = set(
-        Trajectory.objects.filter(id__in=[row.id for row in checked]).values_list("id", flat=True)
-    )
-    Trajectory.objects.bulk_create(
-        [
-            Trajectory(
-                run_id=attempt.run_id,
-                attempt=attempt,
-                project_id=attempt.run.project_id,
-                shard=shard,
-                cursor=cursor,
-                **row.model_dump(),
-            )
-            for row in checked
-        ],
-        ignore_conflicts=True,
-    )
-    return len({row.id for row in checked} - known)
 
 
 @transaction.atomic
@@ -141,7 +58,8 @@ def _check_anchor(
 
 
 def _checked_text(text: str) -> str:
-    text = _storable(text).strip()
+    # PostgreSQL stores neither NUL nor half of a surrogate pair.
+    text = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode().strip()
     if not text:
         raise invalid_field("text", "Write something first.")
     if len(text) > MAX_COMMENT:

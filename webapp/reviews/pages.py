@@ -1,0 +1,101 @@
+"""Pages of trajectories: the list of a run, the replay, two replays side by side."""
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from pydantic import ValidationError
+
+from engine.records.trajectory import StopReason
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments.models import Run
+from webapp.experiments.pages.run import RUNS, run_context
+from webapp.pages import page_of, show
+from webapp.problems import RefusedError
+from webapp.reviews import queries, reading
+from webapp.reviews.models import Trajectory
+
+TRAJECTORIES = Trajectory.objects.select_related("project", "run__experiment", "attempt")
+
+
+@page_of(RUNS)
+def run_trajectories(request: HttpRequest, run: Run) -> HttpResponse:
+    given = {name: value for name, value in request.GET.items() if value and name != "cursor"}
+    problem = ""
+    try:
+        wanted = queries.Filter.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problem, wanted = f"{'.'.join(map(str, first['loc']))}: {first['msg']}", queries.Filter()
+    cursor = request.GET.get("cursor")
+    context = run_context(run, "trajectories") | {
+        "page": queries.page_of(run, wanted, cursor),
+        "cursor": cursor,
+        "wanted": wanted,
+        "narrowed": bool(given),
+        "problem": problem,
+        "categories": queries.categories_of(run),
+        "stop_reasons": [reason.value for reason in StopReason],
+    }
+    return show(request, "reviews/run_trajectories.html", context)
+
+
+@page_of(TRAJECTORIES)
+def replay(request: HttpRequest, trajectory: Trajectory) -> HttpResponse:
+    role = access.require(access.actor_of(request), trajectory.project_id)
+    context: dict[str, Any] = {
+        "section": "runs",
+        "trajectory": trajectory,
+        "group": queries.group_of(trajectory),
+        "data": {"id": trajectory.id, "may_comment": role.rank >= Role.EDITOR.rank},
+    }
+    status = 200
+    try:
+        context |= _stored(trajectory)
+    except RefusedError as refused:
+        context["problem"], status = refused.detail, refused.status
+    context |= _neighbours(trajectory, context["group"])
+    return show(request, "reviews/replay.html", context, status=status)
+
+
+def _stored(trajectory: Trajectory) -> dict[str, Any]:
+    """What only the stored trajectory knows: the whole prompt, the answer, the reward's terms."""
+    with reading.stored(trajectory) as source:
+        fields = source.fields
+    terms = fields["reward"]["terms"]
+    weights = reading.term_weights(trajectory.run.spec)
+    return {
+        "stored": fields,
+        "terms": [
+            {"name": name, "raw": raw, "weight": weights.get(name)} for name, raw in terms.items()
+        ],
+    }
+
+
+def _neighbours(trajectory: Trajectory, group: list[Trajectory]) -> dict[str, Any]:
+    at = next((i for i, row in enumerate(group) if row.pk == trajectory.pk), 0)
+    return {
+        "place": at + 1,
+        "previous": group[at - 1] if at > 0 else None,
+        "next": group[at + 1] if at + 1 < len(group) else None,
+    }
+
+
+@login_required
+def compare(request: HttpRequest) -> HttpResponse:
+    """Two trajectories of the same or of different runs, step beside step."""
+    actor = access.actor_of(request)
+    sides = [access.get(TRAJECTORIES, request.GET.get(name, ""), actor) for name in ("a", "b")]
+    request.page_project = sides[0].project  # type: ignore[attr-defined]
+    context = {
+        "section": "runs",
+        "sides": sides,
+        "group": [row for row in queries.group_of(sides[0]) if row.pk != sides[0].pk],
+        "data": {"a": sides[0].pk, "b": sides[1].pk},
+    }
+    response = render(request, "reviews/compare.html", context)
+    patch_vary_headers(response, ["Cookie"])
+    return response
