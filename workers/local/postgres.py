@@ -103,7 +103,8 @@ def _create(cluster: Cluster) -> None:
     """Make the cluster beside its place and move it there when it is complete."""
     new = cluster.data.with_name("new")
     shutil.rmtree(new, ignore_errors=True)  # of a start that was cut short
-    made = cluster.run("initdb", "-D", str(new), "-U", SUPERUSER, "--auth=peer", *INITDB)
+    options = INITDB if cluster.durable else (*INITDB, "--no-sync")
+    made = cluster.run("initdb", "-D", str(new), "-U", SUPERUSER, "--auth=peer", *options)
     if made.returncode != 0:
         shutil.rmtree(new, ignore_errors=True)
         if "No space left" in made.stderr:

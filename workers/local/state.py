@@ -28,8 +28,10 @@ class Recorded:
             return None
 
 
-def record(process: psutil.Process, fingerprint: str = "") -> Recorded:
-    return Recorded(process.pid, process.create_time(), process.cmdline(), fingerprint)
+def record_self() -> Recorded:
+    """This process, for others to find."""
+    process = psutil.Process()
+    return Recorded(process.pid, process.create_time(), process.cmdline())
 
 
 @dataclass

@@ -15,7 +15,7 @@ import psutil
 from workers.local.places import Places, UserError
 from workers.local.probes import is_ready
 from workers.local.processes import Service
-from workers.local.state import Recorded, State, end, record, started_by, write_state
+from workers.local.state import Recorded, State, end, started_by, write_state
 
 POLL_SECONDS = 0.1
 LOG_LIMIT = 20 * 2**20
@@ -173,7 +173,10 @@ class Supervisor:
                 raise UserError(f"{service.name} cannot be started: {error}") from error
         child.process = psutil.Process(child.popen.pid)
         child.started = time.monotonic()
-        self.state.services[service.name] = record(child.process, service.fingerprint)
+        # The arguments as given: just after the start the system may not show them yet.
+        self.state.services[service.name] = Recorded(
+            child.popen.pid, child.process.create_time(), list(service.argv), service.fingerprint
+        )
         self._save()
 
     def _marks(self, name: str) -> dict[str, str]:

@@ -12,15 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import psutil
-
 from workers.local import postgres
 from workers.local.local_layout import Exposure, make_layout
 from workers.local.places import Places, UserError, prepare
 from workers.local.ports import choose_ports
 from workers.local.processes import SETUP, Layout, Service, control_env, processes
 from workers.local.quick_start import follow_quick_start
-from workers.local.state import read_state, record, started_by, write_state
+from workers.local.state import read_state, record_self, started_by, write_state
 from workers.local.supervisor import StartInterruptedError, Supervisor, inherited
 
 T = TypeVar("T")
@@ -88,7 +86,7 @@ def build(places: Places, options: Options) -> Stack:
             f"{NEEDED_DISK / 1e6:.0f} MB are needed. Free some, or set CARAVAN_HOME elsewhere."
         )
     state.instance = state.instance or secrets.token_hex(8)
-    state.supervisor, state.ready = record(psutil.Process()), False
+    state.supervisor, state.ready = record_self(), False
     cluster = timed("database cluster", lambda: postgres.prepare_cluster(places, options.durable))
     held = set(state.ports.values()) if started_by(state.instance) else set()
     state.ports = choose_ports(state.ports, held, options.port, options.exposure.host)
