@@ -5,6 +5,7 @@ for what came after the cursor it holds.
 """
 
 from django.db import models
+from django.db.models import F, Q
 
 from webapp.experiments.models import Attempt, Run
 
@@ -32,12 +33,16 @@ class Series(models.Model):
     last_at = models.FloatField(null=True)
     last_value = models.FloatField(null=True)  # NaN and infinities as PostgreSQL stores them
     cursor = models.BigIntegerField(default=0)  # of the last transaction that stored a point
+    rolled = models.BigIntegerField(default=0)  # up to this cursor, points are in the roll-ups
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["attempt", "name", "axis"], name="series_once")
         ]
-        indexes = [models.Index(fields=["run", "name"], name="series_by_name")]
+        indexes = [
+            models.Index(fields=["run", "name"], name="series_by_name"),
+            models.Index(fields=["id"], name="series_stale", condition=Q(cursor__gt=F("rolled"))),
+        ]
 
 
 class Point(models.Model):

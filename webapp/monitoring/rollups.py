@@ -1,25 +1,29 @@
 """Roll-ups: a series as at most so many buckets, on a power-of-two grid from step 0.
 
-Buckets of 2**5, 2**10, 2**15 ... steps are stored and recomputed when a point in them is written
-(so that what arrives twice counts once); other widths are put together from the next finer level
-that is stored, or from the points themselves. Appending never moves an old bucket.
+Buckets of 2**5, 2**10, 2**15 ... steps are stored; other widths are put together from the next
+finer level that is stored, or from the points themselves. Appending never moves an old bucket.
+Stored buckets are recomputed from what they hold (so that what arrives twice counts once) after a
+point in them was written: by ingest every few seconds, and before they are read.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import F
 
 from webapp.experiments.models import Run
+from webapp.monitoring.bulk import bulk_cursor, numbers
+from webapp.monitoring.models import Series
 from webapp.monitoring.numbers import encode_optional
 from webapp.monitoring.queries import series_of
 
 STORED_LEVELS = (5, 10, 15, 20, 25)
 MAX_BUCKETS = 1500
 
-# Columns: bucket, first, last, min, max, mean, count (finite), nonfinite, at (of the last point).
-_FROM_POINTS = """
-    SELECT step >> %(level)s AS bucket,
+# first, last, min, max, mean, count (finite), nonfinite, at (of the last point). In PostgreSQL NaN is
+# above Infinity, so that this one comparison tells the finite values.
+_OF_POINTS = """
         (array_agg(value ORDER BY step) FILTER (WHERE abs(value) < 'Infinity'))[1],
         (array_agg(value ORDER BY step DESC) FILTER (WHERE abs(value) < 'Infinity'))[1],
         min(value) FILTER (WHERE abs(value) < 'Infinity'),
@@ -28,26 +32,57 @@ _FROM_POINTS = """
         count(*) FILTER (WHERE abs(value) < 'Infinity'),
         count(*) FILTER (WHERE NOT abs(value) < 'Infinity'),
         max(at)
-    FROM monitoring_point
-    WHERE series_id = %(series)s AND step >= %(start)s AND step < %(stop)s
-    GROUP BY 1 ORDER BY 1
 """
-_FROM_ROLLUPS = """
-    SELECT bucket >> (%(level)s - %(stored)s) AS wide,
+_OF_ROLLUPS = """
         (array_agg(first ORDER BY bucket) FILTER (WHERE count > 0))[1],
         (array_agg(last ORDER BY bucket DESC) FILTER (WHERE count > 0))[1],
         min(min), max(max), sum(mean * count) / nullif(sum(count), 0),
         sum(count)::bigint, sum(nonfinite)::bigint, max(at)
+"""
+_READ_POINTS = f"""
+    SELECT step >> %(level)s AS wide, {_OF_POINTS}
+    FROM monitoring_point
+    WHERE series_id = %(series)s AND step >= %(start)s AND step < %(stop)s
+    GROUP BY wide ORDER BY wide
+"""
+_READ_ROLLUPS = f"""
+    SELECT bucket >> (%(level)s - %(stored)s) AS wide, {_OF_ROLLUPS}
     FROM monitoring_rollup
     WHERE series_id = %(series)s AND level = %(stored)s
         AND bucket >= %(start)s >> %(stored)s AND bucket < %(stop)s >> %(stored)s
-    GROUP BY 1 ORDER BY 1
+    GROUP BY wide ORDER BY wide
 """
+_STORE = """
+    INSERT INTO monitoring_rollup
+        (series_id, level, bucket, first, last, min, max, mean, count, nonfinite, at)
+    SELECT touched.series, %(level)s, touched.bucket, made.*
+    FROM unnest(%(series)s::bigint[], %(buckets)s::bigint[]) AS touched (series, bucket)
+    CROSS JOIN LATERAL ({made}) AS made
+    ON CONFLICT (series_id, level, bucket) DO UPDATE SET
+        first = excluded.first, last = excluded.last, min = excluded.min, max = excluded.max,
+        mean = excluded.mean, count = excluded.count, nonfinite = excluded.nonfinite,
+        at = excluded.at
+"""
+_STORE_FROM_POINTS = _STORE.format(
+    made=f"""
+    SELECT {_OF_POINTS} FROM monitoring_point
+    WHERE series_id = touched.series
+        AND step >= touched.bucket << %(level)s AND step < (touched.bucket + 1) << %(level)s
+    """
+)
+_STORE_FROM_FINER = _STORE.format(
+    made=f"""
+    SELECT {_OF_ROLLUPS} FROM monitoring_rollup AS finer
+    WHERE series_id = touched.series AND finer.level = %(finer)s
+        AND bucket >= touched.bucket << (%(level)s - %(finer)s)
+        AND bucket < (touched.bucket + 1) << (%(level)s - %(finer)s)
+    """
+)
 
 
 @dataclass(frozen=True)
 class Rolled:
-    """One series in buckets of 2**level steps; `buckets` are lists of COLUMNS, empty ones absent."""
+    """One series in buckets of 2**level steps: lists of COLUMNS, empty buckets are absent."""
 
     id: int
     name: str
@@ -79,11 +114,65 @@ def rolled(
         low = first if start is None else max(first, start)
         high = last if stop is None else min(last, stop)
         level = level_for(low, high, buckets)
+        if level >= STORED_LEVELS[0] and series.cursor > series.rolled:
+            roll_up([series.pk])
         rows = _buckets(series.pk, level, low, high) if low <= high else []
         found.append(
             Rolled(series.pk, series.name, series.axis, series.attempt.number, level, rows)
         )
     return found
+
+
+@transaction.atomic
+def roll_up(series_ids: list[int]) -> None:
+    """Bring the stored buckets of these series up to date."""
+    stale = list(
+        Series.objects.select_for_update()
+        .filter(pk__in=series_ids, cursor__gt=F("rolled"))
+        .order_by("pk")
+    )
+    if not stale:
+        return
+    with bulk_cursor() as sql:
+        sql.execute(
+            """
+            SELECT DISTINCT series.id, point.step >> %s
+            FROM unnest(%s::bigint[], %s::bigint[]) AS series (id, rolled)
+            JOIN monitoring_point AS point
+                ON point.series_id = series.id AND point.cursor > series.rolled
+            """,
+            [
+                STORED_LEVELS[0],
+                numbers(series.pk for series in stale),
+                numbers(series.rolled for series in stale),
+            ],
+        )
+        touched: set[tuple[int, int]] = set(sql.fetchall())
+        finer: int | None = None
+        for level in STORED_LEVELS:
+            if finer is not None:
+                touched = {(series, bucket >> (level - finer)) for series, bucket in touched}
+            sql.execute(
+                _STORE_FROM_POINTS if finer is None else _STORE_FROM_FINER,
+                {
+                    "level": level,
+                    "finer": finer,
+                    "series": numbers(series for series, _ in touched),
+                    "buckets": numbers(bucket for _, bucket in touched),
+                },
+            )
+            finer = level
+    for series in stale:
+        series.rolled = series.cursor
+    Series.objects.bulk_update(stale, ["rolled"])
+
+
+def roll_up_some(most: int = 50) -> bool:
+    """Bring up to `most` series up to date; whether there may be more."""
+    stale = Series.objects.filter(cursor__gt=F("rolled")).order_by("pk")
+    found = list(stale.values_list("pk", flat=True)[:most])
+    roll_up(found)
+    return len(found) == most
 
 
 def level_for(low: int, high: int, buckets: int) -> int:
@@ -112,7 +201,7 @@ def _buckets(series_id: int, level: int, low: int, high: int) -> list[list[Any]]
         "stop": ((high >> level) + 1) << level,
     }
     with connection.cursor() as sql:
-        sql.execute(_FROM_POINTS if stored is None else _FROM_ROLLUPS, values)
+        sql.execute(_READ_POINTS if stored is None else _READ_ROLLUPS, values)
         return [
             [bucket << level, *map(encode_optional, numbers), count, nonfinite, at]
             for bucket, *numbers, count, nonfinite, at in sql.fetchall()

@@ -1,6 +1,7 @@
 """Every write of experiments. One function for each use case, each in a transaction."""
 
 from webapp.experiments.services.attempts import (
+    HEARTBEAT_S,
     Claim,
     Redeemed,
     claim,
@@ -30,6 +31,7 @@ from webapp.experiments.services.edit import (
     set_tags,
 )
 from webapp.experiments.services.judging import (
+    PULSE_S,
     Silent,
     mark_lost,
     mark_unreachable,
@@ -40,6 +42,8 @@ from webapp.experiments.services.launch import Launch, check_spec, launch_demo, 
 from webapp.experiments.services.schemes import add_scheme_version, create_scheme
 
 __all__ = [
+    "PULSE_S",
+    "HEARTBEAT_S",
     "Claim",
     "Launch",
     "Redeemed",

@@ -1,0 +1,16 @@
+"""The end of an attempt, as its driver reports it."""
+
+from typing import Any
+
+from django.db import transaction
+
+from webapp.experiments import services
+from webapp.monitoring.ingest.rows import clean
+from webapp.monitoring.ingest.storing import locked_by_token
+
+
+@transaction.atomic
+def finish(token: str, state: str, reason: str, summary: dict[str, Any]) -> None:
+    """Raises RefusedError: 401 for an unknown token, 409 for a revoked one."""
+    run, attempt = locked_by_token(token)
+    services.finish(run, attempt, state, clean(reason), clean(summary))

@@ -1,0 +1,199 @@
+"""Everything that is not a point: run events, stages, checkpoints, gaps, trajectory rows."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from psycopg import Cursor
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from engine.records.events import CheckpointSaved, Gap, Item, StageChange, TrajectoryRows
+from webapp import ids, storage
+from webapp.experiments.models import Checkpoint, Stage
+from webapp.monitoring.bulk import numbers
+from webapp.monitoring.ingest.parsing import Batch
+from webapp.monitoring.models import Gap as StoredGap
+from webapp.reviews.models import Trajectory
+
+INT = 2**31
+MAX_JSON = 1_000_000
+
+_EVENTS = """
+    INSERT INTO monitoring_runevent (run_id, attempt_id, kind, source, seq, at, cursor, data)
+    SELECT %(run)s, %(attempt)s, kind, source, seq, at, %(cursor)s, data::jsonb
+    FROM unnest(%(kinds)s::text[], %(sources)s::text[], %(seqs)s::bigint[],
+                %(ats)s::float8[], %(data)s::text[]) AS given (kind, source, seq, at, data)
+    ON CONFLICT (attempt_id, source, seq) DO NOTHING
+"""
+
+
+class IndexRow(BaseModel):
+    """What a trajectory's index row must be to be stored; see `engine.records.shards.index_row`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    id: str = Field(min_length=1, max_length=40, pattern=r"^[\w.-]+$")
+    offset: int = Field(ge=0, lt=2**63)
+    length: int = Field(ge=1, lt=2**63)
+    task_id: str = Field(max_length=80)
+    group_id: str = Field(max_length=80)
+    category: str = Field(max_length=40)
+    purpose: str = Field(max_length=14)
+    prompt: str = Field(max_length=500)
+    stop_reason: str = Field(max_length=20)
+    reward: float | None = Field(allow_inf_nan=False)
+    success: bool
+    steps: int = Field(ge=0, lt=INT)
+    calls: int = Field(ge=0, lt=INT)
+    failed_calls: int = Field(ge=0, lt=INT)
+    sampled_tokens: int = Field(ge=0, lt=INT)
+    tokens: int = Field(ge=0, lt=INT)
+    version_min: int = Field(ge=-1, lt=INT)
+    version_max: int = Field(ge=-1, lt=INT)
+    worker: str = Field(max_length=80)
+    started_at: datetime
+    duration_s: float = Field(ge=0, allow_inf_nan=False)
+
+
+def clean(value: Any) -> Any:
+    """PostgreSQL stores neither NUL nor lone surrogates: both become U+FFFD."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    return value
+
+
+def store_events(
+    sql: Cursor[Any], run_id: str, attempt_id: str, cursor: int, items: list[tuple[Item, str]]
+) -> None:
+    """Store events with their JSON as `as_json` made it."""
+    if not items:
+        return
+    sql.execute(
+        _EVENTS,
+        {
+            "run": run_id,
+            "attempt": attempt_id,
+            "cursor": cursor,
+            "kinds": [item.kind for item, _ in items],  # type: ignore[attr-defined]
+            "sources": [clean(item.source) for item, _ in items],
+            "seqs": numbers(item.seq for item, _ in items),
+            "ats": numbers(item.at for item, _ in items),
+            "data": [text for _, text in items],
+        },
+    )
+
+
+def as_json(item: Item) -> str:
+    """The event's own fields. Raises ValueError for numbers that JSON has no word for."""
+    data = item.model_dump(mode="json", exclude={"source", "seq", "at", "kind"})
+    text = json.dumps(clean(data), ensure_ascii=False, allow_nan=False)
+    if len(text) > MAX_JSON:
+        raise ValueError(f"an event has at most {MAX_JSON:,} characters, not {len(text):,}")
+    return text
+
+
+def store_stage(attempt_id: str, item: StageChange) -> None:
+    """Progress never goes back; `started_at` is the first time that the stage was heard of."""
+    at = datetime.fromtimestamp(item.at, UTC)
+    stage = Stage.objects.filter(attempt_id=attempt_id, index=item.index).first() or Stage(
+        attempt_id=attempt_id, index=item.index, started_at=at
+    )
+    stage.name, stage.steps = clean(item.name), item.steps
+    stage.step = max(stage.step, item.step)
+    stage.started_at = min(stage.started_at, at)
+    if item.state == "done" or stage.state != "done":
+        stage.state = item.state
+    if item.state == "done":
+        stage.ended_at, stage.summary = at, clean(item.summary)
+    stage.save()
+
+
+def store_checkpoint(run_id: str, attempt_id: str, item: CheckpointSaved) -> None:
+    Checkpoint.objects.get_or_create(
+        attempt_id=attempt_id,
+        path=item.path,
+        defaults={
+            "id": ids.checkpoint_id(),
+            "run_id": run_id,
+            "stage": item.stage,
+            "step": item.step,
+            "policy_version": item.version,
+            "files": item.files,
+            "final": item.final,
+            "created_at": datetime.fromtimestamp(item.at, UTC),
+        },
+    )
+
+
+def problem_of(item: Item) -> tuple[str, str] | None:
+    """(field, message) where the types are right and the content cannot be stored."""
+    if not 0 <= item.at < 1e11:
+        return "at", "The time must lie in seconds since 1970."
+    if isinstance(item, StageChange):
+        numbers = {"index": item.index, "step": item.step, "steps": item.steps}
+    elif isinstance(item, CheckpointSaved):
+        numbers = {"stage": item.stage, "step": item.step, "version": item.version}
+        if not storage.is_safe(item.path):
+            return "path", "A relative path of plain names is expected."
+        if bad := [name for name in item.files if not storage.is_safe(name)]:
+            return "files", f"{bad[0]!r} is no plain file name."
+    elif isinstance(item, Gap):
+        numbers = {"items": item.items}
+    else:
+        return None
+    for name, number in numbers.items():
+        if not 0 <= number < INT:
+            return name, f"{number} is not between 0 and {INT - 1}."
+    return None
+
+
+def gap_row(run_id: str, attempt_id: str, item: Gap) -> StoredGap:
+    return StoredGap(
+        run_id=run_id,
+        attempt_id=attempt_id,
+        what=clean(item.what),
+        items=item.items,
+        since=item.since,
+        at=item.at,
+    )
+
+
+def store_trajectories(
+    run_id: str,
+    project_id: str,
+    attempt_id: str,
+    cursor: int,
+    given: list[tuple[int, TrajectoryRows]],
+    batch: Batch,
+) -> int:
+    """Store index rows; an item with one bad row, an absent shard or a foreign id is rejected."""
+    rows: dict[str, Trajectory] = {}
+    for index, item in given:
+        try:
+            found = [IndexRow.model_validate(clean(row)) for row in item.rows]
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = ".".join(["rows", *map(str, first["loc"])])
+            batch.reject(index, item, name, first["msg"])
+            continue
+        if not storage.has_blob(item.shard):
+            batch.reject(index, item, "shard", "Upload the shard before its rows.")
+            continue
+        taken = Trajectory.objects.filter(pk__in=[row.id for row in found]).exclude(run_id=run_id)
+        if taken.exists():
+            batch.reject(index, item, "rows.id", "Another run has a trajectory with this id.")
+            continue
+        for row in found:
+            rows[row.id] = Trajectory(
+                run_id=run_id,
+                project_id=project_id,
+                attempt_id=attempt_id,
+                cursor=cursor,
+                shard=item.shard,
+                **row.model_dump(),
+            )
+    return len(Trajectory.objects.bulk_create(rows.values(), ignore_conflicts=True))

@@ -1,0 +1,183 @@
+"""One batch, one transaction: under the run's row lock, with the run's next cursor."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from engine.records.events import (
+    CheckpointSaved,
+    Devices,
+    Gap,
+    Metrics,
+    StageChange,
+    TrajectoryRows,
+)
+from webapp.accounts.credentials import digest
+from webapp.experiments.models import Attempt, Run
+from webapp.monitoring.ingest import rows
+from webapp.monitoring.bulk import bulk_cursor
+from webapp.monitoring.ingest.numbers_seen import Seen
+from webapp.monitoring.ingest.parsing import Batch, Rejected
+from webapp.monitoring.ingest.points import store_points
+from webapp.monitoring.models import Gap as StoredGap
+from webapp.monitoring.models import Writer
+from webapp.problems import RefusedError, conflict
+
+
+@dataclass(frozen=True)
+class Outcome:
+    run_id: str
+    project_id: str
+    accepted: int
+    duplicates: int
+    rejected: list[Rejected]
+
+
+def locked_by_token(token: str) -> tuple[Run, Attempt]:
+    """The run, locked, and the attempt whose token this is.
+
+    Raises RefusedError: 401 for an unknown token, 409 for a revoked one.
+    """
+    token_digest = digest("attempt", token)
+    run = (
+        Run.objects.select_for_update()
+        .filter(pk__in=Attempt.objects.filter(token_digest=token_digest).values("run_id")[:1])
+        .first()
+    )
+    if run is None:
+        raise RefusedError("This token is unknown.", status=401)
+    # Read after the lock: who held it before may have ended the attempt.
+    attempt = Attempt.objects.get(token_digest=token_digest)
+    if attempt.revoked_at is not None:
+        raise conflict(
+            f"Attempt {attempt.number} of this run is {attempt.state}; its token was revoked."
+        )
+    return run, attempt
+
+
+def check_token(token: str) -> None:
+    """Raises RefusedError like `locked_by_token`, and locks nothing."""
+    attempt = Attempt.objects.filter(token_digest=digest("attempt", token)).first()
+    if attempt is None:
+        raise RefusedError("This token is unknown.", status=401)
+    if attempt.revoked_at is not None:
+        raise conflict(f"Attempt {attempt.number} of this run is {attempt.state}.")
+
+
+@transaction.atomic
+def store(token: str, batch: Batch) -> Outcome:
+    """Store what is new in a batch. Raises RefusedError (401, 409); then nothing is stored."""
+    run, attempt = locked_by_token(token)
+    run.cursor += 1
+    duplicates = _drop_known(attempt, run.pk, batch)
+    kinds = _by_kind(batch)
+    with bulk_cursor() as sql:
+        points = store_points(
+            sql, run.pk, attempt.pk, run.cursor, [item for _, item in kinds["metrics"]]
+        )
+        rows.store_events(sql, run.pk, attempt.pk, run.cursor, kinds["events"])
+    for _, item in kinds["stage"]:
+        rows.store_stage(attempt.pk, item)
+    for _, item in kinds["checkpoint"]:
+        rows.store_checkpoint(run.pk, attempt.pk, item)
+    if kinds["gap"]:
+        StoredGap.objects.bulk_create(
+            [rows.gap_row(run.pk, attempt.pk, item) for _, item in kinds["gap"]]
+        )
+    if kinds["trajectories"]:
+        rows.store_trajectories(
+            run.pk, run.project_id, attempt.pk, run.cursor, kinds["trajectories"], batch
+        )
+    run.headline = {**run.headline, **points.headline}
+    run.save(update_fields=["cursor", "headline"])
+    batch.rejected.sort(key=lambda item: item.index)
+    refused = {item.index for item in batch.rejected}
+    accepted = sum(index not in refused for index, _ in batch.events)
+    return Outcome(run.pk, run.project_id, accepted, duplicates, batch.rejected)
+
+
+def _by_kind(batch: Batch) -> dict[str, list[Any]]:
+    """Events by how they are stored; what cannot be stored is rejected here."""
+    kinds: dict[str, list[Any]] = {
+        "metrics": [],
+        "events": [],
+        "stage": [],
+        "checkpoint": [],
+        "gap": [],
+        "trajectories": [],
+    }
+    for index, item in batch.events:
+        if isinstance(item, Metrics):
+            kinds["metrics"].append((index, item))
+            continue
+        problem = rows.problem_of(item)
+        if isinstance(item, Devices):
+            problem = "kind", "Devices are reported by the device sampler."
+        if problem is not None:
+            batch.reject(index, item, *problem)
+            continue
+        if isinstance(item, StageChange | CheckpointSaved | Gap | TrajectoryRows):
+            kinds[item.kind].append((index, item))
+        try:
+            if not isinstance(item, CheckpointSaved | TrajectoryRows | Gap):
+                kinds["events"].append((item, rows.as_json(item)))
+        except ValueError as error:
+            batch.reject(index, item, "", str(error))
+    return kinds
+
+
+def _drop_known(attempt: Attempt, run_id: str, batch: Batch) -> int:
+    """Leave only events that are not stored yet, and remember the numbers of all that came."""
+    given: dict[str, list[int]] = {}
+    for _, event in batch.events:
+        given.setdefault(event.source, []).append(event.seq)
+    for source, seq in batch.numbers:
+        given.setdefault(source, []).append(seq)
+    writers = {w.source: w for w in Writer.objects.filter(attempt=attempt, source__in=given)}
+    seen = {
+        source: Seen(writers[source].seen, writers[source].beyond) if source in writers else Seen()
+        for source in given
+    }
+    known = {source: seen[source].known(seqs) for source, seqs in given.items()}
+    kept = []
+    for pair in batch.events:
+        event = pair[1]
+        stored = known[event.source]
+        if event.seq not in stored:
+            stored.add(event.seq)
+            kept.append(pair)
+    duplicates = len(batch.events) - len(kept)
+    batch.events = kept
+    _remember(attempt, run_id, writers, seen, given)
+    return duplicates
+
+
+def _remember(
+    attempt: Attempt,
+    run_id: str,
+    writers: dict[str, Writer],
+    seen: dict[str, Seen],
+    numbers: dict[str, list[int]],
+) -> None:
+    changed = []
+    for source, given in sorted(numbers.items()):
+        given_up = seen[source].add(given)
+        writer = writers.get(source) or Writer(attempt=attempt, source=source)
+        writer.seen, writer.beyond = seen[source].upto, seen[source].ranges
+        changed.append(writer)
+        for start, stop in given_up:
+            StoredGap.objects.create(
+                run_id=run_id,
+                attempt=attempt,
+                what=f"numbers {start} to {stop} of {source} never came"[:200],
+                items=stop - start + 1,
+                since=0,
+                at=0,
+            )
+    Writer.objects.bulk_create(
+        changed,
+        update_conflicts=True,
+        unique_fields=["attempt", "source"],
+        update_fields=["seen", "beyond"],
+    )

@@ -1,0 +1,191 @@
+"""The ingest API: what run drivers and device samplers call, with tokens of their own."""
+
+from typing import Annotated, Any, Literal
+
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse
+from ninja import NinjaAPI, Schema
+from ninja.security import HttpBearer
+from pydantic import Field
+
+from engine.records.events import Devices
+from webapp import live, storage
+from webapp.accounts.credentials import is_sampler_token
+from webapp.experiments import services
+from webapp.monitoring.ingest import parsing
+from webapp.monitoring.ingest.devices import store_devices
+from webapp.monitoring.ingest.finish import finish as finish_attempt
+from webapp.monitoring.ingest.heartbeat import heartbeat as take_heartbeat
+from webapp.monitoring.ingest.storing import check_token, store
+from webapp.problems import RefusedError
+from webapp.rest.problem_json import answer_with_problems
+
+MAX_BLOB_BYTES = 64 * 2**20
+Text = Annotated[str, Field(max_length=2000)]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+class AttemptBearer(HttpBearer):
+    """Takes any token of an attempt's form; whose it is, is read inside the transaction."""
+
+    openapi_name = "attempt token"
+
+    async def authenticate(self, request: HttpRequest, token: str) -> str | None:
+        return token if token.startswith("cva_") else None
+
+
+class SamplerBearer(HttpBearer):
+    openapi_name = "sampler token"
+
+    async def authenticate(self, request: HttpRequest, token: str) -> str | None:
+        return token if is_sampler_token(token) else None
+
+
+api = NinjaAPI(
+    title="Caravan ingest",
+    version="1",
+    urls_namespace="ingest",
+    auth=AttemptBearer(),
+    docs_url=None,
+    openapi_url=None,
+)
+answer_with_problems(api)
+
+
+class RedeemIn(Schema):
+    attempt: Text
+    ticket: Text
+
+
+class ResumeOut(Schema):
+    checkpoint_path: str
+    stage: int
+    step: int
+    version: int
+
+
+class RedeemOut(Schema):
+    token: str
+    run_id: str
+    attempt_id: str
+    attempt_number: int
+    spec: dict[str, Any]
+    resume: ResumeOut | None
+    storage: str
+    heartbeat_s: int
+
+
+@api.post("/tickets/redeem", response=RedeemOut, auth=None)
+async def redeem(request: HttpRequest, data: RedeemIn) -> dict[str, Any]:
+    """Exchange a one-time ticket for the attempt's token."""
+    given = await sync_to_async(services.redeem)(data.attempt, data.ticket)
+    resume = given.resume
+    return {
+        "token": given.token,
+        "run_id": given.run.pk,
+        "attempt_id": given.attempt.pk,
+        "attempt_number": given.attempt.number,
+        "spec": given.run.spec,
+        "resume": resume
+        and {
+            "checkpoint_path": resume.path,
+            "stage": resume.stage,
+            "step": resume.step,
+            "version": resume.policy_version,
+        },
+        "storage": services.storage_of(given.run),
+        "heartbeat_s": services.HEARTBEAT_S,
+    }
+
+
+class HeartbeatIn(Schema):
+    phase: Annotated[str, Field(max_length=40)]
+    stage: Count
+    step: Count
+
+
+class HeartbeatOut(Schema):
+    command: Literal["run", "stop", "interrupt"]
+    pause_rollouts: bool
+    pause_training: bool
+
+
+@api.post("/heartbeat", response=HeartbeatOut)
+async def heartbeat(request: HttpRequest, data: HeartbeatIn) -> Any:
+    """Say that the attempt is alive and where it stands; the answer says what is wished of it."""
+    answer = await sync_to_async(take_heartbeat)(_token(request), data.phase, data.stage, data.step)
+    if answer.changed:
+        await live.publish(live.run_topic(answer.run.pk), live.project_topic(answer.run.project_id))
+    return answer
+
+
+class RejectedOut(Schema):
+    index: int
+    field: str
+    message: str
+
+
+class EventsOut(Schema):
+    accepted: int
+    duplicates: int
+    rejected: list[RejectedOut]
+
+
+@api.post("/events", response=EventsOut)
+async def events(request: HttpRequest) -> Any:
+    """Store a batch of events: {"items": [...]}, plain, gzip or zstd."""
+    body = parsing.decompress(request.body, request.headers.get("Content-Encoding", ""))
+    outcome = await sync_to_async(lambda token: store(token, parsing.parse(body)))(_token(request))
+    await live.publish(live.run_topic(outcome.run_id))
+    return outcome
+
+
+@api.put("/blobs/{sha256}", response={200: None, 201: None})
+async def put_blob(request: HttpRequest, sha256: str) -> Any:
+    """Store bytes under their SHA-256; storing them twice changes nothing."""
+    if not storage.SHA256.fullmatch(sha256):
+        raise RefusedError("A blob is named by its SHA-256 in lower-case hex.")
+    body = request.body
+    if len(body) > MAX_BLOB_BYTES:
+        raise RefusedError(f"A blob has at most {MAX_BLOB_BYTES:,} bytes.", status=413)
+
+    def put() -> int:
+        check_token(_token(request))
+        if storage.has_blob(sha256):
+            return 200
+        try:
+            storage.put_blob(body, sha256)
+        except storage.WrongHashError as error:
+            raise RefusedError(str(error)) from None
+        return 201
+
+    return HttpResponse(status=await sync_to_async(put)())
+
+
+class FinishIn(Schema):
+    state: Literal["succeeded", "stopped", "failed", "interrupted"]
+    reason: str = ""
+    summary: dict[str, Any] = {}
+
+
+@api.post("/finish", response=dict[str, Any])
+async def finish(request: HttpRequest, data: FinishIn) -> dict[str, Any]:
+    """The driver's last word; its token is revoked with it."""
+    await sync_to_async(finish_attempt)(_token(request), data.state, data.reason, data.summary)
+    return {}
+
+
+class DevicesIn(Schema):
+    items: Annotated[list[Devices], Field(max_length=1000)]
+
+
+@api.post("/devices", response=dict[str, int], auth=SamplerBearer())
+async def devices(request: HttpRequest, data: DevicesIn) -> dict[str, int]:
+    """Utilisation and memory of the devices of one or more nodes."""
+    stored = await sync_to_async(store_devices)(data.items)
+    await live.publish(live.CLUSTER)
+    return {"accepted": stored}
+
+
+def _token(request: HttpRequest) -> str:
+    return str(request.auth)  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""What the API routers share: problem+json, authentication, paging, idempotency, entity tags."""

@@ -1,0 +1,77 @@
+"""Errors as application/problem+json (RFC 9457), with the field path of each thing wrong."""
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from ninja import NinjaAPI
+from ninja.errors import AuthenticationError, HttpError, ValidationError
+
+from webapp import logs
+from webapp.problems import FieldProblem, RefusedError
+
+logger = logging.getLogger(__name__)
+
+
+def problem(
+    status: int, detail: str, errors: list[FieldProblem] | None = None, **headers: str
+) -> HttpResponse:
+    body = {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "errors": [{"path": item.path, "message": item.message} for item in errors or []],
+        "request_id": logs.request_id.get(),
+    }
+    return JsonResponse(
+        body, status=status, content_type="application/problem+json", headers=headers or None
+    )
+
+
+def answer_with_problems(api: NinjaAPI) -> None:
+    """Make every error of an API a problem."""
+
+    def refused(request: HttpRequest, error: RefusedError) -> HttpResponse:
+        return problem(error.status, error.detail, error.errors)
+
+    def absent(request: HttpRequest, error: Http404) -> HttpResponse:
+        return problem(404, str(error) or "There is no such thing here.")
+
+    def denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
+        return problem(403, str(error) or "Your role does not allow this.")
+
+    def unknown(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+        return problem(
+            401,
+            "Sign in, or send a token: `Authorization: Bearer cvn_...`.",
+            **{"WWW-Authenticate": "Bearer"},
+        )
+
+    def malformed(request: HttpRequest, error: ValidationError) -> HttpResponse:
+        errors = [FieldProblem(_path(item["loc"]), item["msg"]) for item in error.errors]
+        detail = "; ".join(f"{item.path}: {item.message}" for item in errors)
+        return problem(422, detail, errors)
+
+    def other(request: HttpRequest, error: HttpError) -> HttpResponse:
+        return problem(error.status_code, error.message)
+
+    def bug(request: HttpRequest, error: Exception) -> HttpResponse:
+        logger.exception("%s %s failed", request.method, request.path)
+        return problem(500, "Something went wrong on our side; the log has it by its request id.")
+
+    api.add_exception_handler(RefusedError, refused)
+    api.add_exception_handler(Http404, absent)
+    api.add_exception_handler(PermissionDenied, denied)
+    api.add_exception_handler(AuthenticationError, unknown)
+    api.add_exception_handler(ValidationError, malformed)
+    api.add_exception_handler(HttpError, other)
+    api.add_exception_handler(Exception, bug)
+
+
+def _path(location: tuple[Any, ...]) -> str:
+    """Where in the caller's input: without the part and the parameter that the framework adds."""
+    parts = [str(part) for part in location]
+    return ".".join(parts[2:] if parts[:1] == ["body"] and len(parts) > 2 else parts[1:])
