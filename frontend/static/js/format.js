@@ -63,6 +63,11 @@ export function duration(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+/** A short time, such as a tool call's: 20 ms. @param {number|null|undefined} seconds */
+export function shortTime(seconds) {
+  return typeof seconds === "number" && seconds < 1 ? `${Math.round(1000 * seconds)} ms` : duration(seconds);
+}
+
 /**
  * "3 min ago".
  * @param {number} then seconds since 1970

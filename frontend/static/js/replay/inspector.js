@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { all, h, one } from "../dom.js";
-import { duration, number } from "../format.js";
+import { number, shortTime } from "../format.js";
 import { t } from "../i18n.js";
 import { visible } from "./text.js";
 import { drawTokens } from "./tokens.js";
@@ -85,14 +85,14 @@ export class Inspector {
     const sum = step.tokens.reduce((total, token) => total + token.logprob, 0);
     const masked = step.tokens.filter((token) => !token.trained).length;
     const rows = /** @type {[string, string][]} */ ([
-      [t("Step"), t("%(n)s of %(count)s", { n: step.index, count: this.steps.count })],
+      [t("Step"), t("%(n)s (%(count)s in all, from 0)", { n: step.index, count: this.steps.count })],
       [t("Sampled tokens"), number(sampled)],
       [t("Mean log-probability"), step.tokens.length ? number(sum / step.tokens.length) : "–"],
       [t("Masked tokens"), number(masked)],
       [t("Policy version"), range(step.tokens.map((token) => token.version))],
       [t("Tokens in segment"), `${step.segment}: ${step.start}–${step.stop}`],
       [t("Step reward"), number(step.reward)],
-      [t("Tool call"), step.call ? `${step.call.name}, ${duration(step.call.duration_s)}` : "–"],
+      [t("Tool call"), step.call ? `${step.call.name}, ${shortTime(step.call.duration_s)}` : "–"],
       [t("Call id"), step.call?.id || "–"],
       [t("Error"), step.call?.error || t("none")],
     ]);

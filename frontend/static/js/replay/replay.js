@@ -15,6 +15,13 @@ import { selectedRange } from "./text.js";
 import { Timeline } from "./timeline.js";
 import { WindowedList } from "./windowed.js";
 
+/** @typedef {{step: number, field: string, start: number, stop: number}} Place characters of a field of a step */
+
+const REVEALED = 200_000; // characters of a field that are fetched to show a place in it
+
+/** @param {Place} place */
+const addressOf = (place) => `#step=${place.step}&field=${place.field}&span=${place.start}-${place.stop}`;
+
 /** @param {HTMLElement} root */
 async function start(root) {
   const page = pageData("replay-data");
@@ -30,11 +37,13 @@ async function start(root) {
   const steps = new Steps(page.id, outline.tool.length);
   const inspector = new Inspector(need("[data-inspector]"), steps);
   let selected = 0;
+  /** @type {Place | null} */
+  let link = null;
 
   const comments = new Comments(need("[data-comments]"), {
     trajectory: page.id,
     mayWrite: page.may_comment,
-    onGo: (anchor) => anchor.step !== null && select(anchor.step),
+    onGo: (anchor) => anchor.step !== null && reveal(anchor.step, anchor.field, anchor.stop),
     onChange: () => {
       timeline.commented = new Set(comments.all.flatMap((c) => (c.step === null ? [] : [c.step])));
       timeline.draw();
@@ -44,7 +53,7 @@ async function start(root) {
   });
   const search = new Search(/** @type {HTMLInputElement} */ (need("[data-search]")), need("[data-matches]"), {
     trajectory: page.id,
-    onGo: (match) => match.step !== null && select(match.step),
+    onGo: (match) => match.step !== null && reveal(match.step, match.field, match.stop),
     onFound: () => {
       if (search.input.value) inspector.open("search");
       redraw();
@@ -67,7 +76,7 @@ async function start(root) {
     },
     wanted: (first, last) => steps.want(first, last),
   });
-  const timeline = new Timeline(/** @type {HTMLCanvasElement} */ (need("[data-timeline]")), need("[data-caption]"), outline, select);
+  const timeline = new Timeline(/** @type {HTMLCanvasElement} */ (need("[data-timeline]")), need("[data-caption]"), need("[data-legend]"), outline, select);
   const playback = new Playback(
     /** @type {HTMLButtonElement} */ (need("[data-play]")),
     /** @type {HTMLSelectElement} */ (need("[data-speed]")),
@@ -84,27 +93,48 @@ async function start(root) {
 
   /** The span of the address, highlighted. @param {number} step @param {string} field */
   function linked(step, field) {
-    const wanted = new URLSearchParams(location.hash.slice(1));
-    const [start, stop] = (wanted.get("span") || "").split("-").map(Number);
-    if (wanted.get("step") !== String(step) || wanted.get("field") !== field || !(start < stop)) return [];
-    return [{ start, stop, class: "linked" }];
+    return link?.step === step && link.field === field ? [{ start: link.start, stop: link.stop, class: "linked" }] : [];
   }
 
-  /** Select a step without moving the transcript. @param {number} step @param {string} [rest] of the address */
-  function mark(step, rest = "") {
+  /** Select a step without moving the transcript. @param {number} step */
+  function mark(step) {
     const old = selected;
     selected = step;
     for (const index of [old, step]) list.drawn.get(index)?.toggleAttribute("data-selected", index === step);
     timeline.select(step);
     inspector.select(step);
-    history.replaceState(null, "", `#step=${step}${rest}`);
+    history.replaceState(null, "", link?.step === step ? addressOf(link) : `#step=${step}`);
   }
 
-  /** Select a step and bring it into view. @param {number} step @param {string} [rest] */
-  function select(step, rest = "") {
-    if (step < 0 || step >= steps.count) return;
-    mark(step, rest);
+  /** Select a step and bring it into view. @param {number} step */
+  function select(step) {
+    if (!(step >= 0 && step < steps.count)) return;
+    mark(step);
     list.goTo(step);
+  }
+
+  /**
+   * Go to characters of a field, also where they lie beyond the cut.
+   * @param {number} step
+   * @param {string} field
+   * @param {number | null} stop
+   */
+  async function reveal(step, field, stop) {
+    select(step);
+    if (stop === null) return;
+    const key = `${step}.${field}`;
+    try {
+      const found = steps.get(step) ?? (await steps.whole(step));
+      const shown = options.opened.get(key) ?? (field === "result" ? found.call?.result : found.text) ?? "";
+      if (found.more[field] && stop > [...shown].length && stop < REVEALED) {
+        const part = await api(`trajectories/${page.id}/steps/${step}/field/${field}?count=${stop + 400}`);
+        options.opened.set(key, part.text);
+      }
+    } catch (problem) {
+      toast(/** @type {Error} */ (problem).message, "bad");
+    }
+    redraw();
+    one(`[data-step="${step}"] [data-field="${field}"] :is(mark.current, mark.linked, mark.commented)`, transcript)?.scrollIntoView({ block: "nearest" });
   }
 
   /** What is selected in the transcript: a span of a field of a step, or the current step. */
@@ -131,17 +161,20 @@ async function start(root) {
     if (known) {
       inspector.open("comments");
       document.getElementById(known.id)?.scrollIntoView({ block: "nearest" });
-      if (known.step !== null) select(known.step);
+      if (known.step !== null) reveal(known.step, known.field, known.stop);
       return;
     }
-    const span = wanted.get("span");
-    select(Number(wanted.get("step") || 0), span ? `&field=${wanted.get("field")}&span=${span}` : "");
-    if (span) redraw();
+    const step = Number(wanted.get("step") || 0);
+    const [field, span] = [wanted.get("field"), wanted.get("span")];
+    if (field && span) {
+      link = { step, field, start: Number(span.split("-")[0]), stop: Number(span.split("-")[1]) };
+      reveal(step, field, link.stop);
+    } else select(step);
   }
 
   async function copyLink() {
     const place = pointed();
-    const hash = place ? `#step=${place.step}&field=${place.field}&span=${place.start}-${place.stop}` : `#step=${selected}`;
+    const hash = place ? addressOf(place) : `#step=${selected}`;
     await navigator.clipboard.writeText(location.origin + location.pathname + hash);
     toast(t("Link copied."));
   }

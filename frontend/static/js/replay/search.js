@@ -40,7 +40,7 @@ export class Search {
   marks(step, field) {
     return this.matches
       .filter((match) => match.step === step && match.field === field)
-      .map((match) => ({ start: match.start, stop: match.stop, class: "found" }));
+      .map((match) => ({ start: match.start, stop: match.stop, class: match === this.matches[this.at] ? "found current" : "found" }));
   }
 
   async find() {

@@ -2,7 +2,7 @@
 
 import { api } from "../api.js";
 import { h, toast } from "../dom.js";
-import { duration, number } from "../format.js";
+import { number, shortTime } from "../format.js";
 import { t } from "../i18n.js";
 import { show, visible } from "./text.js";
 
@@ -55,7 +55,7 @@ function head(step, options) {
   const comments = options.comments(step.index);
   if (comments) row.append(badge(t("%(n)s comments", { n: comments }), "accent"));
   const side = h("span", { class: "step-side" });
-  if (step.call) side.append(h("span", { class: "faint", title: t("Duration of the tool call") }, duration(step.call.duration_s)));
+  if (step.call) side.append(h("span", { class: "faint", title: t("Duration of the tool call") }, shortTime(step.call.duration_s)));
   const comment = options.onComment;
   if (comment) {
     const button = h("button", { type: "button", class: "button button-quiet button-small" }, t("Comment"));

@@ -1,13 +1,12 @@
 /** All steps of a trajectory as a strip: height is the call's duration, colour what happened. */
 
-import { duration } from "../format.js";
+import { shortTime } from "../format.js";
 import { t } from "../i18n.js";
 
 /** @typedef {import("./steps.js").Outline} Outline */
 
-/** From the least to the most telling, which wins where several steps share a pixel. */
-const KINDS = /** @type {const} */ (["text", "call", "detour", "answer", "error"]);
-const COLOURS = { text: "--line-strong", call: "--phase-tool", detour: "--warn", answer: "--accent", error: "--bad" };
+/** From the bottom up where several steps share a pixel. */
+const KINDS = /** @type {const} */ (["error", "detour", "answer", "call", "text"]);
 const MARK = 5; // pixels kept free above for comment marks
 
 /** @param {Outline} outline @param {number} step @returns {typeof KINDS[number]} */
@@ -26,20 +25,28 @@ export function describeStep(outline, step) {
   if (outline.answer[step]) parts.push(t("answer"));
   if (outline.detour[step]) parts.push(t("forced detour"));
   parts.push(t("%(n)s tokens", { n: outline.tokens[step] }));
-  if (outline.duration_s[step] !== null) parts.push(duration(outline.duration_s[step]));
+  if (outline.duration_s[step] !== null) parts.push(shortTime(outline.duration_s[step]));
   return parts.join(" · ");
+}
+
+/** The colour of a kind in the present theme; a canvas knows no custom properties. @param {Element} legend @param {string} kind */
+function legendColour(legend, kind) {
+  const swatch = legend.querySelector(`.timeline-${kind}`);
+  return swatch ? getComputedStyle(swatch).backgroundColor : "";
 }
 
 export class Timeline {
   /**
    * @param {HTMLCanvasElement} canvas
    * @param {Element} caption shows the step under the pointer
+   * @param {Element} legend names the colours, see `legendColour`
    * @param {Outline} outline
    * @param {(step: number) => void} onChoose
    */
-  constructor(canvas, caption, outline, onChoose) {
+  constructor(canvas, caption, legend, outline, onChoose) {
     this.canvas = canvas;
     this.caption = caption;
+    this.legend = legend;
     this.outline = outline;
     this.onChoose = onChoose;
     this.count = outline.tool.length;
@@ -74,28 +81,34 @@ export class Timeline {
     const paper = this.canvas.getContext("2d");
     if (!paper || !this.count) return;
     paper.scale(ratio, ratio);
-    const style = getComputedStyle(this.canvas);
-    const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+    const ink = getComputedStyle(this.canvas).color;
+    const colours = KINDS.map((kind) => legendColour(this.legend, kind));
     const each = width / this.count;
     const gap = each >= 4 ? 1 : 0;
-    /** @type {Map<number, {rank: number, share: number}>} by pixel where steps are narrower than one */
+    /** @type {Map<number, {counts: number[], share: number}>} by pixel where steps are narrower than one */
     const columns = new Map();
     for (let step = 0; step < this.count; step += 1) {
       const x = each >= 1 ? step : Math.floor(step * each);
-      const rank = KINDS.indexOf(kindOf(this.outline, step));
-      const share = Math.sqrt((this.outline.duration_s[step] ?? 0) / this.longest);
-      const old = columns.get(x);
-      columns.set(x, { rank: Math.max(rank, old?.rank ?? 0), share: Math.max(share, old?.share ?? 0) });
+      const column = columns.get(x) ?? { counts: KINDS.map(() => 0), share: 0 };
+      column.counts[KINDS.indexOf(kindOf(this.outline, step))] += 1;
+      column.share = Math.max(column.share, Math.sqrt((this.outline.duration_s[step] ?? 0) / this.longest));
+      columns.set(x, column);
     }
     const wide = Math.max(1, each);
-    for (const [x, { rank, share }] of columns) {
+    for (const [x, { counts, share }] of columns) {
       const tall = 6 + share * (height - MARK - 6);
-      paper.fillStyle = colour(COLOURS[KINDS[rank]]);
-      paper.fillRect(x * wide, height - tall, wide - gap, tall);
+      const all = counts.reduce((sum, count) => sum + count, 0);
+      let below = height;
+      counts.forEach((count, rank) => {
+        const part = (tall * count) / all;
+        paper.fillStyle = colours[rank];
+        paper.fillRect(x * wide, below - part, wide - gap, part);
+        below -= part;
+      });
     }
-    paper.fillStyle = colour("--text");
+    paper.fillStyle = ink;
     for (const step of this.commented) paper.fillRect((step + 0.5) * each - 1.5, 0, 3, 3);
-    paper.strokeStyle = colour("--text");
+    paper.strokeStyle = ink;
     paper.lineWidth = 2;
     paper.strokeRect(Math.min(this.selected * each, width - 3), MARK, Math.max(3, each) - gap, height - MARK - 1);
   }

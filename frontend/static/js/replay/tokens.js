@@ -45,7 +45,7 @@ export function drawTokens(box, tokens, colouring) {
   const groups = grouped(tokens);
   groups.forEach((group, index) => {
     const node = h("span", {
-      class: `token ${shade(group, colouring, versions)}`,
+      class: `token ${shade(group, colouring, versions)}${group.tokens.some((token) => token.trained) ? "" : " masked"}`,
       tabindex: index === 0 ? 0 : -1,
       "data-group": index,
     });
@@ -113,5 +113,6 @@ function legend(tokens, colouring, versions) {
     add("token-trained", t("trained on: %(n)s", { n: trained }));
     add("token-masked", t("masked: %(n)s", { n: tokens.length - trained }));
   }
+  if (tokens.some((token) => !token.trained)) box.append(h("li", { class: "masked" }, t("underlined: masked, not trained on")));
   return box;
 }
