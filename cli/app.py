@@ -45,7 +45,7 @@ def up(
     """Start everything and watch over it until Ctrl-C."""
     from workers.local import control
     from workers.local.local_layout import Exposure
-    from workers.local.up import Options
+    from workers.local.stack import Options
     from workers.local.up import up as run_up
 
     exposure = Exposure(host, url, behind_proxy, tls_cert, tls_key)
@@ -135,7 +135,7 @@ def manage(context: typer.Context) -> None:
 @app.command()
 def env() -> None:
     """Print the environment of this stack's processes, for `eval "$(./caravan env)"`."""
-    from workers.local.up import environment
+    from workers.local.stack import environment
 
     for name, value in environment(find_places()).items():
         print(f"export {name}={shlex.quote(value)}")
@@ -181,7 +181,7 @@ def bench(
 
 
 def _manage(*arguments: str) -> None:
-    from workers.local.up import environment
+    from workers.local.stack import environment
 
     command = [sys.executable, "-m", "webapp.manage", *arguments]
     done = subprocess.run(command, env={**os.environ, **environment(find_places())}, check=False)

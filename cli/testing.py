@@ -6,13 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from workers.local.places import CHECKOUT
 from workers.local.processes import control_env
 from workers.local.scratch import scratch_stack
+from workers.local.stack import STORES
 from workers.local.supervisor import inherited
-from workers.local.up import STORES
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -20,7 +21,11 @@ CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrom
 def run_tests(arguments: Sequence[str]) -> int:
     """Run pytest with `arguments`; returns its exit code."""
     chromium = _chromium() if _may_need_browser(arguments) else None
+    began = time.monotonic()
     with scratch_stack(only=STORES) as stack:
+        print(
+            f"PostgreSQL and Valkey for tests are up  {time.monotonic() - began:.1f} s", flush=True
+        )
         environment = {
             **inherited(),
             **control_env(stack.layout),

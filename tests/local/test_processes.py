@@ -3,7 +3,7 @@
 import yaml
 
 from workers.local import compose
-from workers.local.processes import processes
+from workers.local.processes import SERVICES, processes
 
 
 def test_its_compose_file_is_what_the_table_says() -> None:
@@ -26,6 +26,10 @@ def test_its_containers_run_as_ordinary_users_and_restart() -> None:
     for name, service in services.items():
         assert service["image"] == "caravan" or service["user"] != "root"
         assert service["restart"] == ("no" if name == "setup" else "unless-stopped")
+
+
+def test_its_names_are_those_of_the_table() -> None:
+    assert tuple(s.name for s in processes(compose.compose_layout())) == SERVICES
 
 
 def test_each_service_comes_after_those_it_depends_on() -> None:

@@ -17,8 +17,8 @@ import pytest
 from workers.local.places import Places
 from workers.local.postgres import reachable
 from workers.local.scratch import scratch_stack
+from workers.local.stack import STORES, Options, Stack, build, start, stop
 from workers.local.state import started_by
-from workers.local.up import STORES, Options, build, start, stop
 
 pytestmark = pytest.mark.stack
 
@@ -32,20 +32,28 @@ def places_in_tmp() -> Iterator[Places]:
     shutil.rmtree(folder)
 
 
-def test_its_postgres_is_18_on_a_socket_that_only_we_may_use() -> None:
+@pytest.fixture(scope="module")
+def stores() -> Iterator[Stack]:
     with scratch_stack(only=STORES) as stack:
-        with psycopg.connect(stack.layout.database_url) as connection:
-            row = connection.execute(
-                "SELECT current_setting('server_version_num')::int, current_user, "
-                "current_setting('listen_addresses'), "
-                "(SELECT rolsuper FROM pg_roles WHERE rolname = current_user)"
-            ).fetchone()
-        assert row is not None
-        assert row[0] // 10000 == 18
-        assert row[1:] == ("caravan", "", False)
-        data = stack.cluster.data
-        assert stat.S_IMODE(data.stat().st_mode) == 0o700
-        assert stat.S_IMODE(stack.cluster.sockets.stat().st_mode) == 0o700
+        yield stack
+
+
+def test_its_postgres_is_18_on_a_socket_that_only_we_may_use(stores: Stack) -> None:
+    with psycopg.connect(stores.layout.database_url) as connection:
+        row = connection.execute(
+            "SELECT current_setting('server_version_num')::int, current_user, "
+            "current_setting('listen_addresses'), "
+            "(SELECT rolsuper FROM pg_roles WHERE rolname = current_user)"
+        ).fetchone()
+    assert row is not None
+    assert row[0] // 10000 == 18
+    assert row[1:] == ("caravan", "", False)
+    assert stat.S_IMODE(stores.cluster.data.stat().st_mode) == 0o700
+    assert stat.S_IMODE(stores.cluster.sockets.stat().st_mode) == 0o700
+
+
+def test_a_scratch_stack_leaves_nothing_behind() -> None:
+    with scratch_stack(only=("valkey",)) as stack:
         instance = stack.supervisor.state.instance
         assert started_by(instance)
     assert not started_by(instance)
@@ -53,50 +61,46 @@ def test_its_postgres_is_18_on_a_socket_that_only_we_may_use() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_its_postgres_refuses_another_user_even_the_one_that_runs_it() -> None:
-    with scratch_stack(only=STORES) as stack:
-        assert stack.cluster.account is not None
-        done = stack.cluster.run("psql", stack.layout.database_url, "-c", "SELECT 1")
-        assert done.returncode != 0
-        assert "Peer authentication failed" in done.stderr
+def test_its_postgres_refuses_another_user_even_the_one_that_runs_it(stores: Stack) -> None:
+    assert stores.cluster.account is not None
+    done = stores.cluster.run("psql", stores.layout.database_url, "-c", "SELECT 1")
+    assert done.returncode != 0
+    assert "Peer authentication failed" in done.stderr
 
 
-def test_its_data_survives_a_restart() -> None:
-    with scratch_stack(only=STORES) as stack:
-        with psycopg.connect(stack.layout.database_url, autocommit=True) as connection:
-            connection.execute("CREATE TABLE kept AS SELECT 41 + 1 AS answer")
-        assert _valkey(stack.layout.redis_url, "SET kept 42") == "+OK"
-        stack.supervisor.stop(10)
-        stack.supervisor.start(STORES)
-        with psycopg.connect(stack.layout.database_url) as connection:
-            assert connection.execute("SELECT answer FROM kept").fetchone() == (42,)
-        assert _valkey(stack.layout.redis_url, "GET kept") == "$2"
+def test_its_data_survives_a_restart(stores: Stack) -> None:
+    with psycopg.connect(stores.layout.database_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 41 + 1 AS answer")
+    assert _valkey(stores.layout.redis_url, "SET kept 42") == "+OK"
+    stores.supervisor.stop(10)
+    stores.supervisor.start(STORES)
+    with psycopg.connect(stores.layout.database_url) as connection:
+        assert connection.execute("SELECT answer FROM kept").fetchone() == (42,)
+    assert _valkey(stores.layout.redis_url, "GET kept") == "$2"
 
 
-def test_its_valkey_asks_for_the_password() -> None:
-    with scratch_stack(only=STORES) as stack:
-        wrong = stack.layout.redis_url.replace(
-            urlsplit(stack.layout.redis_url).password or "", "guess"
-        )
-        assert _valkey(wrong, "GET kept").startswith("-NOAUTH")
-        config = stack.places.home / "valkey" / "valkey.conf"
-        assert stat.S_IMODE(config.stat().st_mode) == 0o600
+def test_its_valkey_asks_for_the_password(stores: Stack) -> None:
+    wrong = stores.layout.redis_url.replace(
+        urlsplit(stores.layout.redis_url).password or "", "guess"
+    )
+    assert _valkey(wrong, "GET kept").startswith("-NOAUTH")
+    config = stores.places.home / "valkey" / "valkey.conf"
+    assert stat.S_IMODE(config.stat().st_mode) == 0o600
 
 
-def test_a_second_start_on_the_same_home_is_refused() -> None:
-    with scratch_stack(only=STORES) as stack:
-        script = (
-            "from pathlib import Path\n"
-            "from workers.local.places import Places, UserError\n"
-            "from workers.local.up import Options, build\n"
-            f"places = Places(Path({str(stack.places.home)!r}), Path({str(stack.places.run)!r}))\n"
-            "try:\n    build(places, Options())\n"
-            "except UserError as error:\n    print(error)\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        )
-        assert "already running" in done.stdout
+def test_a_second_start_on_the_same_home_is_refused(stores: Stack) -> None:
+    script = (
+        "from pathlib import Path\n"
+        "from workers.local.places import Places, UserError\n"
+        "from workers.local.stack import Options, build\n"
+        f"places = Places(Path({str(stores.places.home)!r}), Path({str(stores.places.run)!r}))\n"
+        "try:\n    build(places, Options())\n"
+        "except UserError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert "already running" in done.stdout
 
 
 def test_a_start_that_was_killed_is_picked_up(places_in_tmp: Places) -> None:

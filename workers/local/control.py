@@ -13,8 +13,8 @@ from typing import BinaryIO
 import psutil
 
 from workers.local.places import Places, UserError, prepare
+from workers.local.stack import say
 from workers.local.state import State, end, read_state, started_by, write_state
-from workers.local.up import say
 
 DOWN_SECONDS = 60.0
 POLL_SECONDS = 0.1

@@ -15,6 +15,7 @@ from workers.local.places import Places, UserError
 DATABASE = "caravan"
 ROLE = "caravan"  # owns the database and may make others (tests do), but is no superuser
 SUPERUSER = "postgres"
+ACCOUNT = "nobody"  # runs PostgreSQL where Caravan runs as root, which PostgreSQL refuses
 VERSION = "18"
 PORT = 5432  # names the socket file only: nothing listens on TCP
 INITDB = ("--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
@@ -132,10 +133,10 @@ def reachable(path: Path, uid: int) -> bool:
 
 def _unprivileged_account() -> pwd.struct_passwd:
     try:
-        return pwd.getpwnam("nobody")
+        return pwd.getpwnam(ACCOUNT)
     except KeyError:
         raise UserError(
-            "PostgreSQL does not run as root and this system has no user `nobody`: "
+            f"PostgreSQL does not run as root and this system has no user {ACCOUNT!r}: "
             "start Caravan as an ordinary user."
         ) from None
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from workers.local.probes import Probe
 
+SERVICES = ("postgres", "valkey", "ray-head", "web", "ingest", "worker", "beat", "sampler")
 # Run once before the services start, as `python -m`.
 SETUP = "workers.local.setup_web"
 

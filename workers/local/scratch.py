@@ -9,16 +9,24 @@ from pathlib import Path
 
 from workers.local.places import Places
 from workers.local.ports import free_port
-from workers.local.up import Options, Stack, build, start, stop
+from workers.local.stack import Options, Stack, build, start, stop
+from workers.local.supervisor import Say
+
+
+def _silent(line: str) -> None:
+    """Tests have something else to say."""
 
 
 @contextlib.contextmanager
-def scratch_stack(only: tuple[str, ...] = ()) -> Iterator[Stack]:
-    """Start all services, or `only` some, in a new folder; stop them and remove it at the end."""
+def scratch_stack(only: tuple[str, ...] = (), say: Say = _silent) -> Iterator[Stack]:
+    """Start all services, or `only` some, in a new folder; stop them and remove it at the end.
+
+    Nobody watches over them meanwhile: `stack.supervisor.watch` restarts what dies.
+    """
     folder = Path(tempfile.mkdtemp(prefix="caravan-test-", dir="/tmp"))
     if os.geteuid() == 0:
         folder.chmod(0o711)  # root's PostgreSQL runs as another user
-    options = Options(port=free_port(set()), demo=False, only=only, durable=False)
+    options = Options(port=free_port(set()), demo=False, only=only, durable=False, say=say)
     stack = build(Places(folder / "home", folder / "run"), options)
     try:
         start(stack)

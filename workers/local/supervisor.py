@@ -109,8 +109,7 @@ class Supervisor:
 
     def begin(self, name: str) -> None:
         """Spawn a service that depends on none, without waiting until it is ready."""
-        if self.children[name].process is None:
-            self._spawn(self.children[name])
+        self._spawn(self.children[name])
 
     def start(self, names: Iterable[str]) -> None:
         """Start services, each when those it depends on are ready; return when all are.
