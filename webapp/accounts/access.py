@@ -27,6 +27,8 @@ PROJECT_OF = {
     "experiments.DatasetVersion": "dataset__project",
     "reviews.Trajectory": "project",
     "reviews.Comment": "project",
+    "reviews.Queue": "project",
+    "reviews.QueueItem": "queue__project",
 }
 
 
@@ -92,12 +94,24 @@ def require(actor: Actor, project_id: str, role: Role = Role.VIEWER) -> Role:
 def get(queryset: QuerySet[M], pk: object, actor: Actor, role: Role = Role.VIEWER) -> M:
     """The object with this id, if the actor's role in its project suffices; see `require`."""
     way = PROJECT_OF[queryset.model._meta.label]
-    found = queryset.filter(pk=pk).first()
-    if found is None:
-        raise Http404("There is no such thing here.")
+    found = found_or_404(queryset.filter(pk=pk).first())
     project_id = found.pk if way == "pk" else _follow(found, way)
     require(actor, project_id, role)
     return found
+
+
+def found_or_404(found: M | None) -> M:
+    if found is None:
+        raise Http404("There is no such thing here.")
+    return found
+
+
+def own_token(actor: Actor, token_id: str) -> ApiToken:
+    """A token of the actor's own. Raises Http404."""
+    tokens = ApiToken.objects.filter(user=actor.user)
+    if actor.token is not None and actor.token.project_id is not None:
+        tokens = tokens.filter(project_id=actor.token.project_id)
+    return found_or_404(tokens.filter(pk=token_id).first())
 
 
 def _follow(found: Model, way: str) -> str:

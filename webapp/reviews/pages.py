@@ -23,19 +23,13 @@ TRAJECTORIES = Trajectory.objects.select_related("project", "run__experiment", "
 
 @page_of(RUNS)
 def run_trajectories(request: HttpRequest, run: Run) -> HttpResponse:
-    given = {name: value for name, value in request.GET.items() if value and name != "cursor"}
-    problem = ""
-    try:
-        wanted = queries.Filter.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        problem, wanted = f"{'.'.join(map(str, first['loc']))}: {first['msg']}", queries.Filter()
+    wanted, problem = given_filter(request)
     cursor = request.GET.get("cursor")
     context = run_context(run, "trajectories") | {
         "page": queries.page_of(run, wanted, cursor),
         "cursor": cursor,
         "wanted": wanted,
-        "narrowed": bool(given),
+        "narrowed": bool(problem) or wanted != queries.Filter(),
         "problem": problem,
         "categories": queries.categories_of(run),
         "stop_reasons": [reason.value for reason in StopReason],
@@ -43,22 +37,37 @@ def run_trajectories(request: HttpRequest, run: Run) -> HttpResponse:
     return show(request, "reviews/run_trajectories.html", context)
 
 
+def given_filter(request: HttpRequest) -> tuple[queries.Filter, str]:
+    """The filter in the address, and what is wrong with it."""
+    given = {name: value for name, value in request.GET.items() if value and name != "cursor"}
+    try:
+        return queries.Filter.model_validate(given), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return queries.Filter(), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 @page_of(TRAJECTORIES)
 def replay(request: HttpRequest, trajectory: Trajectory) -> HttpResponse:
+    context, status = replay_context(request, trajectory)
+    return show(request, "reviews/replay.html", context, status=status)
+
+
+def replay_context(request: HttpRequest, trajectory: Trajectory) -> tuple[dict[str, Any], int]:
+    """What the replay shows before its script runs, and the page's status."""
     role = access.require(access.actor_of(request), trajectory.project_id)
+    group = queries.group_of(trajectory)
     context: dict[str, Any] = {
         "section": "runs",
         "trajectory": trajectory,
-        "group": queries.group_of(trajectory),
+        "group": group,
         "data": {"id": trajectory.id, "may_comment": role.rank >= Role.EDITOR.rank},
     }
-    status = 200
+    context |= _neighbours(trajectory, group)
     try:
-        context |= _stored(trajectory)
+        return context | _stored(trajectory), 200
     except RefusedError as refused:
-        context["problem"], status = refused.detail, refused.status
-    context |= _neighbours(trajectory, context["group"])
-    return show(request, "reviews/replay.html", context, status=status)
+        return context | {"problem": refused.detail}, refused.status
 
 
 def _stored(trajectory: Trajectory) -> dict[str, Any]:

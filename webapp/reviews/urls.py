@@ -2,10 +2,18 @@
 
 from django.urls import path
 
-from webapp.reviews import pages
+from webapp.reviews import pages, queue_pages
 
 urlpatterns = [
     path("runs/<str:pk>/trajectories/", pages.run_trajectories, name="run_trajectories"),
     path("trajectories/compare", pages.compare, name="trajectories_compare"),
     path("trajectories/<str:pk>/", pages.replay, name="replay"),
+    path("projects/<str:pk>/review/", queue_pages.listing, name="queues"),
+    path("runs/<str:pk>/review", queue_pages.new, name="queue_new"),
+    path("queues/<str:pk>/", queue_pages.one, name="queue"),
+    path("queues/<str:pk>/next", queue_pages.go_on, name="queue_next"),
+    path("queues/<str:pk>/close", queue_pages.close, name="queue_close"),
+    path("queues/<str:pk>/dataset", queue_pages.dataset, name="queue_dataset"),
+    path("queue-items/<str:pk>/", queue_pages.item, name="queue_item"),
+    path("queue-items/<str:pk>/verdict", queue_pages.verdict, name="queue_verdict"),
 ]

@@ -1,4 +1,4 @@
-"""Every write of comments. Index rows of trajectories are written by ingest."""
+"""Comments: written by editors, changed by their authors, resolved by any editor."""
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
