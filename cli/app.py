@@ -74,7 +74,8 @@ def status(
     from workers.local import control
 
     state, lines = control.status(find_places())
-    complete = state.ready and bool(lines) and all(line.pid for line in lines)
+    watched = state.supervisor is not None and state.supervisor.find() is not None
+    complete = watched and state.ready and all(line.pid for line in lines)
     if as_json:
         services = [asdict(line) for line in lines]
         print(json.dumps({"url": state.url, "up": complete, "services": services}, default=str))
@@ -86,7 +87,12 @@ def status(
             since = f"{line.since:%Y-%m-%d %H:%M:%S}" if line.since else "not running"
             table.add_row(line.service, str(line.pid or "-"), since)
         Console().print(table)
-        print(f"pages: {state.url}" if complete else "not everything runs")
+        if complete:
+            print(f"pages: {state.url}")
+        elif watched:
+            print("not everything is up")
+        else:
+            print("nobody watches over it: `caravan up` takes over, `caravan down` ends it")
     raise typer.Exit(0 if complete else NOT_RUNNING)
 
 
@@ -181,10 +187,15 @@ def bench(
 
 
 def _manage(*arguments: str) -> None:
+    from workers.local import control
     from workers.local.stack import environment
 
+    places = find_places()
+    surroundings = environment(places)
+    if not control.is_running(places, "postgres"):
+        raise UserError("Caravan is not running: start it with `caravan up`.")
     command = [sys.executable, "-m", "webapp.manage", *arguments]
-    done = subprocess.run(command, env={**os.environ, **environment(find_places())}, check=False)
+    done = subprocess.run(command, env={**os.environ, **surroundings}, check=False)
     if done.returncode != 0:
         raise typer.Exit(done.returncode)
 

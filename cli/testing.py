@@ -23,9 +23,7 @@ def run_tests(arguments: Sequence[str]) -> int:
     chromium = _chromium() if _may_need_browser(arguments) else None
     began = time.monotonic()
     with scratch_stack(only=STORES) as stack:
-        print(
-            f"PostgreSQL and Valkey for tests are up  {time.monotonic() - began:.1f} s", flush=True
-        )
+        print(f"services for the tests are up  {time.monotonic() - began:.1f} s", flush=True)
         environment = {
             **inherited(),
             **control_env(stack.layout),

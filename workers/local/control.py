@@ -101,6 +101,12 @@ def status(places: Places) -> tuple[State, list[Running]]:
     return state, lines
 
 
+def is_running(places: Places, service: str) -> bool:
+    """Whether the recorded process of a service lives."""
+    recorded = read_state(places).services.get(service)
+    return recorded is not None and recorded.find() is not None
+
+
 def log_file(places: Places, service: str) -> Path:
     """The log of a service. Raises UserError naming those that exist."""
     path = places.logs / f"{service}.log"

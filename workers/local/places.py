@@ -4,6 +4,7 @@ import hashlib
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,6 +79,17 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def stamp(folders: Iterable[Path]) -> str:
+    """A hash of the names, sizes and times of all files below; changes when one of them does."""
+    lines = []
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                found = path.stat()
+                lines.append(f"{path} {found.st_size} {found.st_mtime_ns}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _own_folder(path: Path, mode: int) -> None:

@@ -72,12 +72,13 @@ def prepare_cluster(places: Places, durable: bool = True) -> Cluster:
     if account is not None:
         outside = Path("/var/lib") / places.run.name
         if not reachable(places.home, account.pw_uid):
+            outside.mkdir(mode=0o711, exist_ok=True)
             root = outside / "pg"
         if not reachable(wheel / "pginstall18/bin/postgres", account.pw_uid):
             programs = copied_programs(wheel, outside)
     sockets = places.run / "pg"
     for folder in (root, sockets):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         if account is not None and folder.stat().st_uid != account.pw_uid:
             os.chown(folder, account.pw_uid, account.pw_gid)
     cluster = Cluster(root / VERSION, programs / "pginstall18/bin", sockets, account, durable)
@@ -161,7 +162,7 @@ def copied_programs(wheel: Path, outside: Path) -> Path:
     target = outside / f"postgresql-{version}"
     package = target / wheel.name
     if not package.exists():
-        outside.mkdir(mode=0o711, parents=True, exist_ok=True)
+        outside.mkdir(mode=0o711, exist_ok=True)
         partial = outside / f".{target.name}.{os.getpid()}"
         # The libraries are found beside the package, as in the wheel.
         shutil.copytree(wheel / "pginstall18", partial / wheel.name / "pginstall18", symlinks=True)

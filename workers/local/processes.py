@@ -1,7 +1,5 @@
 """The table of processes: the one list that `up` starts and docker-compose.yml is made from."""
 
-import hashlib
-import json
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,12 +52,6 @@ class Service:
     depends_on: tuple[str, ...] = ()
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 3.0
-
-    @property
-    def fingerprint(self) -> str:
-        """Tells whether a running process was started from this same definition."""
-        definition = json.dumps([self.argv, dict(sorted(self.env.items()))])
-        return hashlib.sha256(definition.encode()).hexdigest()
 
 
 def control_env(layout: Layout) -> dict[str, str]:

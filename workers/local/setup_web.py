@@ -6,7 +6,10 @@ import time
 from pathlib import Path
 
 import django
+from django.conf import settings
 from django.core.management import call_command
+
+from workers.local.places import CHECKOUT, stamp
 
 # Their module imports cannot be resolved, and no page uses them.
 UNUSED = "django_htmx/ext/*"
@@ -14,20 +17,30 @@ UNUSED = "django_htmx/ext/*"
 
 def main() -> None:
     secrets = Path(os.environ["CARAVAN_HOME"]) / "secrets"
-    steps = (
-        ("migrations", ["migrate", "--no-input", "--verbosity=0"]),
-        ("static files", ["collectstatic", "--no-input", "--verbosity=0", f"--ignore={UNUSED}"]),
-        ("first admin", ["ensure_admin"]),
-        ("command-line token", ["cli_token", "--file", str(secrets / "cli_token.json")]),
-        ("sampler token", ["sampler_token", "--file", str(secrets / "sampler_token")]),
-    )
     began = time.monotonic()
     django.setup()
-    for what, command in steps:
-        call_command(*command, stdout=io.StringIO())
-        print(f"{what}  {time.monotonic() - began:.1f} s", flush=True)
-        began = time.monotonic()
+    _step("migrations", began, "migrate", "--no-input", "--verbosity=0")
+    _collect_static_files()
+    _step("first admin", time.monotonic(), "ensure_admin")
+    tokens = time.monotonic()
+    call_command("cli_token", "--file", str(secrets / "cli_token.json"))
+    _step("tokens", tokens, "sampler_token", "--file", str(secrets / "sampler_token"))
     call_command("login_link")
+
+
+def _step(what: str, began: float, *command: str) -> None:
+    call_command(*command, stdout=io.StringIO())
+    print(f"{what}  {time.monotonic() - began:.1f} s", flush=True)
+
+
+def _collect_static_files() -> None:
+    """Copy, hash and compress them, unless they are those of the last start."""
+    collected = Path(settings.STATIC_ROOT) / ".collected"
+    wanted = stamp([CHECKOUT / "frontend/static", CHECKOUT / "requirements"])
+    if not collected.exists() or collected.read_text() != wanted:
+        options = ("--no-input", "--verbosity=0", f"--ignore={UNUSED}")
+        _step("static files", time.monotonic(), "collectstatic", *options)
+        collected.write_text(wanted)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from workers.local import postgres
 from workers.local.local_layout import Exposure, make_layout
-from workers.local.places import Places, UserError, prepare
+from workers.local.places import CHECKOUT, Places, UserError, prepare, stamp
 from workers.local.ports import choose_ports
 from workers.local.processes import SERVICES, SETUP, Layout, control_env, processes
 from workers.local.state import read_state, record_self, started_by, write_state
@@ -90,7 +90,8 @@ def build(places: Places, options: Options) -> Stack:
     write_state(places, state)
     table = [s for s in processes(layout) if not options.only or s.name in options.only]
     accounts = {"postgres": cluster.account} if cluster.account else {}
-    supervisor = Supervisor(places, table, state, options.say, accounts)
+    code = stamp(CHECKOUT / name for name in ("webapp", "workers", "engine", "requirements"))
+    supervisor = Supervisor(places, table, state, options.say, accounts, code)
     return Stack(places, layout, cluster, supervisor, lock)
 
 
@@ -189,7 +190,15 @@ def _keep(stack: Stack, name: str, output: str) -> str:
     """Write a failed command's output to a log; returns its last line and where the rest is."""
     log = stack.places.logs / f"{name}.log"
     log.write_text(output)
-    return f"{(output.strip() or 'no message').splitlines()[-1]} (all of it: {log})"
+    return f"{last_message(output)} (all of it: {log})"
+
+
+def last_message(output: str) -> str:
+    """The line that says most: what a traceback ends with, else the last line."""
+    lines = output.strip().rpartition("Traceback (most recent call last):")[2].splitlines()
+    if "Traceback (most recent call last):" in output:
+        lines = [line for line in lines if line and not line.startswith(" ")][:1] or lines
+    return lines[-1] if lines else "no message"
 
 
 def environment(places: Places) -> dict[str, str]:

@@ -1,6 +1,8 @@
 """The supervisor: starts services in order, restarts what dies, stops everything in reverse."""
 
 import contextlib
+import hashlib
+import json
 import os
 import subprocess
 import threading
@@ -64,11 +66,13 @@ class Supervisor:
         state: State,
         say: Say,
         accounts: dict[str, struct_passwd] | None = None,
+        code: str = "",
     ) -> None:
         self.places = places
         self.state = state
         self.say = say
         self.accounts = accounts or {}
+        self.code = code  # a process that runs other code is not kept
         self.children = {service.name: Child(service) for service in services}
         self.stop_asked = threading.Event()
 
@@ -96,7 +100,7 @@ class Supervisor:
 
     def _is_same_and_healthy(self, child: Child, recorded: Recorded) -> bool:
         service = child.service
-        if recorded.fingerprint != service.fingerprint:
+        if recorded.fingerprint != self._fingerprint(service):
             return False
         return is_ready(service.probe, self.log_path(service.name), 0)
 
@@ -174,9 +178,17 @@ class Supervisor:
         child.started = time.monotonic()
         # The arguments as given: just after the start the system may not show them yet.
         self.state.services[service.name] = Recorded(
-            child.popen.pid, child.process.create_time(), list(service.argv), service.fingerprint
+            child.popen.pid,
+            child.process.create_time(),
+            list(service.argv),
+            self._fingerprint(service),
         )
         self._save()
+
+    def _fingerprint(self, service: Service) -> str:
+        """Tells whether a running process was started from this same definition."""
+        definition = json.dumps([service.argv, dict(sorted(service.env.items())), self.code])
+        return hashlib.sha256(definition.encode()).hexdigest()
 
     def _marks(self, name: str) -> dict[str, str]:
         return {"CARAVAN_INSTANCE": self.state.instance, "CARAVAN_SERVICE": name}

@@ -31,11 +31,13 @@ def up(places: Places, options: Options) -> None:
 
 
 def _welcome(stack: Stack, options: Options) -> None:
+    if not stack.login_link:
+        say(f"\nup: {', '.join(stack.supervisor.children)}")
+        return
     say(f"\nCaravan is up: {stack.layout.url}")
-    if stack.login_link:
-        say(f"Log in once with {stack.login_link}")
-        say("Ctrl-C stops it. `caravan login-link` makes another link.\n")
-    if stack.login_link and options.demo:
+    say(f"Log in once with {stack.login_link}")
+    say("Ctrl-C stops it. `caravan login-link` makes another link.\n")
+    if options.demo:
         _launch_quick_start(stack)
 
 
