@@ -9,7 +9,7 @@ from typing import Any
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]  # servers and frameworks type these apart
 
 MAX_BODY_BYTES = 65 * 2**20  # the largest blob and some room
 

@@ -27,7 +27,7 @@ def request_id(
 
         async def middle(request: HttpRequest) -> HttpResponse:
             current = enter(request)
-            response: HttpResponse = await get_response(request)  # type: ignore[misc]
+            response: HttpResponse = await get_response(request)
             response["X-Request-ID"] = current
             return response
 

@@ -10,7 +10,7 @@ from django.core.files.storage import FileSystemStorage
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 
-class ManifestStorage(CompressedManifestStaticFilesStorage):
+class ManifestStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
     support_js_module_import_aggregation = True
 
 

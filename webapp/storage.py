@@ -10,6 +10,7 @@ from typing import IO, Any
 import fsspec
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.http import StreamingHttpResponse
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 RUN_ID = re.compile(r"run_[0-9a-z]{16}")
@@ -110,3 +111,12 @@ async def chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
             yield piece
     finally:
         await sync_to_async(file.close)()
+
+
+def attachment(file: IO[bytes], name: str, size: int) -> StreamingHttpResponse:
+    """A download that no browser shows or guesses the type of."""
+    response = StreamingHttpResponse(chunks(file), content_type="application/octet-stream")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    response["Content-Length"] = str(size)
+    response["X-Content-Type-Options"] = "nosniff"
+    return response

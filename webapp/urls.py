@@ -3,11 +3,13 @@
 from django.urls import include, path
 
 from webapp import health
+from webapp.api import api
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("i18n/", include("django.conf.urls.i18n")),
+    path("api/v1/", api.urls),
     path("", include("webapp.accounts.urls")),
     path("", include("webapp.experiments.urls")),
     path("", include("webapp.monitoring.urls")),

@@ -65,7 +65,7 @@ def actor_of(request: HttpRequest) -> Actor:
     if found is None:
         if isinstance(request.user, AnonymousUser):
             raise PermissionDenied("Sign in first.")
-        found = Actor(cast(User, request.user))
+        found = Actor(request.user)
         request.actor = found  # type: ignore[attr-defined]
     return cast(Actor, found)
 

@@ -98,6 +98,7 @@ class Run(models.Model):
         choices=[("run", "run"), ("stop", "stop"), ("interrupt", "interrupt")],
         default="run",
     )
+    stop_asked_at = models.DateTimeField(null=True)
     pause_rollouts = models.BooleanField(default=False)
     pause_training = models.BooleanField(default=False)
     # Advanced under this row's lock inside every ingest transaction: what live pages ask "after".

@@ -1,17 +1,21 @@
 """Reads of experiments that are more than a line: lists, a run's details, comparisons."""
 
+import io
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import yaml
+import zstandard
 from django.db.models import Count, FloatField, Max, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, NullIf
 from django.utils import timezone
 
+from webapp import storage
 from webapp.accounts.access import Actor, visible
 from webapp.experiments.filters import filter_runs, with_metric
-from webapp.experiments.models import ACTIVE_STATES, Attempt, Experiment, Run, Stage
+from webapp.experiments.models import ACTIVE_STATES, Attempt, DatasetVersion, Experiment, Run, Stage
 from webapp.monitoring.headline import metric_named
 from webapp.monitoring.models import Series
 from webapp.paging import Page, keyset
@@ -173,3 +177,16 @@ def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
     else:
         return [(path, value)]
     return [leaf for key, item in pairs for leaf in _flat(item, f"{path}.{key}" if path else key)]
+
+
+def rows_of(version: DatasetVersion, start: int, count: int) -> list[dict[str, Any]]:
+    """Rows start to start+count (from 0) of a version."""
+    with storage.open_blob(version.blob) as file:
+        text = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        found = []
+        for index, line in enumerate(io.BufferedReader(text)):
+            if index >= start + count:
+                break
+            if index >= start:
+                found.append(json.loads(line))
+    return found

@@ -1,5 +1,6 @@
 """Recipes are files of the checkout, presets are recipes that a project saved."""
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +38,12 @@ def recipe(name: str) -> Recipe:
     return known[name]
 
 
-def with_overrides(text: str, overrides: dict[str, Any]) -> dict[str, Any]:
-    """The recipe's data with values replaced: {"stages.1.steps": 10}.
+def with_overrides(recipe: str | dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """The data of a recipe (YAML or data) with values replaced: {"stages.1.steps": 10}.
 
     Raises RefusedError where a path leads nowhere; whether the last key exists is for validation.
     """
-    data = yaml.safe_load(text)
+    data = copy.deepcopy(recipe) if isinstance(recipe, dict) else _parsed(recipe)
     for path, value in overrides.items():
         *steps, last = path.split(".")
         place = data
@@ -57,6 +58,13 @@ def with_overrides(text: str, overrides: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise RefusedError("A recipe is a mapping of fields to values.")
     return data
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RefusedError(f"This is not valid YAML: {error}") from None
 
 
 def _child(place: Any, step: str, path: str) -> Any:

@@ -56,10 +56,10 @@ def points_after(
 ) -> PointsAfter:
     """Every point stored after a cursor, whole transactions only, in about `limit` points.
 
-    The run's cursor is read first and nothing newer is returned, so that asking again from the
-    returned cursor neither repeats nor misses a point.
+    Nothing newer than the given run's cursor is returned, so that asking again from the returned
+    cursor neither repeats nor misses a point.
     """
-    upto = Run.objects.values_list("cursor", flat=True).get(pk=run.pk)
+    upto = run.cursor
     touched = list(series_of(run, names=names).filter(cursor__gt=after))
     if not touched or after >= upto:
         return PointsAfter(max(upto, after), False, [])

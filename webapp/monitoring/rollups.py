@@ -21,8 +21,8 @@ from webapp.monitoring.queries import series_of
 STORED_LEVELS = (5, 10, 15, 20, 25)
 MAX_BUCKETS = 1500
 
-# first, last, min, max, mean, count (finite), nonfinite, at (of the last point). In PostgreSQL NaN is
-# above Infinity, so that this one comparison tells the finite values.
+# first, last, min, max, mean, count (finite), nonfinite, at (of the last point). NaN is above
+# Infinity in PostgreSQL, so that this one comparison tells the finite values.
 _OF_POINTS = """
         (array_agg(value ORDER BY step) FILTER (WHERE abs(value) < 'Infinity'))[1],
         (array_agg(value ORDER BY step DESC) FILTER (WHERE abs(value) < 'Infinity'))[1],

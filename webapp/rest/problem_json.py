@@ -16,7 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 def problem(
-    status: int, detail: str, errors: list[FieldProblem] | None = None, **headers: str
+    status: int,
+    detail: str,
+    errors: list[FieldProblem] | None = None,
+    headers: dict[str, str] | None = None,
 ) -> HttpResponse:
     body = {
         "type": "about:blank",
@@ -27,38 +30,38 @@ def problem(
         "request_id": logs.request_id.get(),
     }
     return JsonResponse(
-        body, status=status, content_type="application/problem+json", headers=headers or None
+        body, status=status, content_type="application/problem+json", headers=headers
     )
 
 
 def answer_with_problems(api: NinjaAPI) -> None:
     """Make every error of an API a problem."""
 
-    def refused(request: HttpRequest, error: RefusedError) -> HttpResponse:
+    def refused(request: HttpRequest, error: Any) -> HttpResponse:
         return problem(error.status, error.detail, error.errors)
 
-    def absent(request: HttpRequest, error: Http404) -> HttpResponse:
+    def absent(request: HttpRequest, error: Any) -> HttpResponse:
         return problem(404, str(error) or "There is no such thing here.")
 
-    def denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
+    def denied(request: HttpRequest, error: Any) -> HttpResponse:
         return problem(403, str(error) or "Your role does not allow this.")
 
-    def unknown(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+    def unknown(request: HttpRequest, error: Any) -> HttpResponse:
         return problem(
             401,
             "Sign in, or send a token: `Authorization: Bearer cvn_...`.",
-            **{"WWW-Authenticate": "Bearer"},
+            headers={"WWW-Authenticate": "Bearer"},
         )
 
-    def malformed(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    def malformed(request: HttpRequest, error: Any) -> HttpResponse:
         errors = [FieldProblem(_path(item["loc"]), item["msg"]) for item in error.errors]
         detail = "; ".join(f"{item.path}: {item.message}" for item in errors)
         return problem(422, detail, errors)
 
-    def other(request: HttpRequest, error: HttpError) -> HttpResponse:
+    def other(request: HttpRequest, error: Any) -> HttpResponse:
         return problem(error.status_code, error.message)
 
-    def bug(request: HttpRequest, error: Exception) -> HttpResponse:
+    def bug(request: HttpRequest, error: Any) -> HttpResponse:
         logger.exception("%s %s failed", request.method, request.path)
         return problem(500, "Something went wrong on our side; the log has it by its request id.")
 

@@ -14,7 +14,7 @@ from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import services
 from webapp.experiments.models import Dataset, DatasetVersion
-from webapp.experiments.services.datasets import rows_of
+from webapp.experiments.queries import rows_of
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError
 

@@ -21,7 +21,7 @@ from webapp.experiments.services.control import (
     resume_interrupted,
     stop,
 )
-from webapp.experiments.services.datasets import add_dataset_version, create_dataset, rows_of
+from webapp.experiments.services.datasets import add_dataset_version, create_dataset
 from webapp.experiments.services.edit import (
     archive,
     create_experiment,
@@ -73,7 +73,6 @@ __all__ = [
     "requeue",
     "resume",
     "resume_interrupted",
-    "rows_of",
     "save_preset",
     "set_tags",
     "silent_attempts",

@@ -1,6 +1,7 @@
 """What people and `up` ask of runs. A running driver reads it in the answer to its heartbeat."""
 
 from django.db import transaction
+from django.utils import timezone
 
 from webapp import live, queue
 from webapp.accounts.audit import record
@@ -22,7 +23,7 @@ def stop(run_id: str, user: User) -> Run:
     if run.state == State.QUEUED:
         move(run, attempt, State.STOPPED, f"stopped by {user} before it started")
     else:
-        run.wish = "stop"
+        run.wish, run.stop_asked_at = "stop", timezone.now()
         move(run, attempt, State.STOPPING, f"stop asked for by {user}")
         queue.send("caravan.stop", run.pk)
     record("run.stop", run.pk, user=user, project=run.project)

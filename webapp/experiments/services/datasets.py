@@ -1,6 +1,5 @@
 """Datasets: immutable versions of JSON lines. Every wrong row of an upload is named."""
 
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -157,16 +156,3 @@ def _problems(adapter: TypeAdapter[Any], line: bytes, number: int) -> Row | list
             FieldProblem(".".join([path, *map(str, item["loc"])]), item["msg"])
             for item in error.errors(include_url=False, include_context=False)
         ]
-
-
-def rows_of(version: DatasetVersion, start: int, count: int) -> list[dict[str, Any]]:
-    """Rows start to start+count (from 0) of a version."""
-    with storage.open_blob(version.blob) as file:
-        text = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        found = []
-        for index, line in enumerate(io.BufferedReader(text)):  # type: ignore[arg-type]
-            if index >= start + count:
-                break
-            if index >= start:
-                found.append(json.loads(line))
-    return found

@@ -7,8 +7,8 @@ from typing import Any
 from psycopg import Cursor
 
 from engine.records.events import Metrics
-from webapp.monitoring.headline import METRICS
 from webapp.monitoring.bulk import numbers
+from webapp.monitoring.headline import METRICS
 
 Key = tuple[str, str]  # (name, axis)
 

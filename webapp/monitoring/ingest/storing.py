@@ -15,8 +15,8 @@ from engine.records.events import (
 )
 from webapp.accounts.credentials import digest
 from webapp.experiments.models import Attempt, Run
-from webapp.monitoring.ingest import rows
 from webapp.monitoring.bulk import bulk_cursor
+from webapp.monitoring.ingest import rows
 from webapp.monitoring.ingest.numbers_seen import Seen
 from webapp.monitoring.ingest.parsing import Batch, Rejected
 from webapp.monitoring.ingest.points import store_points

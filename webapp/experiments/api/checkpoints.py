@@ -1,0 +1,56 @@
+"""REST of checkpoints: list and download."""
+
+from typing import Any
+
+from django.http import HttpRequest, StreamingHttpResponse
+from ninja import Router, Status
+
+from webapp import storage
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments import services
+from webapp.experiments.api.schemas import CheckpointOut
+from webapp.experiments.models import Checkpoint, Run
+from webapp.problems import RefusedError
+
+router = Router(tags=["checkpoints"])
+
+
+@router.get("/runs/{run_id}/checkpoints", response=list[CheckpointOut])
+def list_checkpoints(request: HttpRequest, run_id: str) -> Any:
+    """A run's checkpoints, the newest first; those removed meanwhile say when."""
+    run = access.get(Run.objects.all(), run_id, access.actor_of(request))
+    return run.checkpoints.order_by("-created_at", "-step")
+
+
+@router.get("/checkpoints/{checkpoint_id}", response=CheckpointOut)
+def get_checkpoint(request: HttpRequest, checkpoint_id: str) -> Any:
+    return _checkpoint(request, checkpoint_id)
+
+
+@router.get("/checkpoints/{checkpoint_id}/files/{path:name}", response={200: None})
+def download(request: HttpRequest, checkpoint_id: str, name: str) -> StreamingHttpResponse:
+    """One file of a checkpoint, by its name in the manifest."""
+    checkpoint = _checkpoint(request, checkpoint_id)
+    if name not in checkpoint.files:
+        access.found_or_404(None)
+    if checkpoint.removed_at is not None:
+        raise RefusedError("The files of this checkpoint were removed.", status=410)
+    try:
+        file, size = storage.open_run_file(checkpoint.run_id, f"{checkpoint.path}/{name}")
+    except FileNotFoundError:
+        raise RefusedError("The file is missing from the run's storage.", status=410) from None
+    return storage.attachment(file, f"{checkpoint.pk}-{name.replace('/', '-')}", size)
+
+
+@router.delete("/checkpoints/{checkpoint_id}", response={204: None})
+def remove_checkpoint(request: HttpRequest, checkpoint_id: str) -> Any:
+    """Remove its files; the entry stays."""
+    checkpoint = _checkpoint(request, checkpoint_id, Role.EDITOR)
+    services.remove_checkpoint(checkpoint, access.actor_of(request).user)
+    return Status(204, None)
+
+
+def _checkpoint(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Checkpoint:
+    rows = Checkpoint.objects.select_related("run__project")
+    return access.get(rows, pk, access.actor_of(request), role)

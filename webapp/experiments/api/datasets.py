@@ -1,0 +1,86 @@
+"""REST of datasets: immutable versions, uploads, rows, download."""
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest, StreamingHttpResponse
+from ninja import File, Form, Query, Router, Schema, Status
+from ninja.files import UploadedFile
+
+from webapp import storage
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments import queries, services
+from webapp.experiments.api.schemas import DatasetDetail, DatasetOut, DatasetVersionOut
+from webapp.experiments.models import Dataset, DatasetVersion
+
+router = Router(tags=["datasets"])
+
+
+class DatasetIn(Schema):
+    name: str
+    kind: Literal["tasks", "trajectories", "pairs", "step_labels"]
+    project: str | None = None
+
+
+@router.get("/datasets", response=list[DatasetOut])
+def list_datasets(request: HttpRequest, project: str | None = None) -> Any:
+    actor = access.actor_of(request)
+    datasets = access.visible(Dataset.objects.all(), actor)
+    if project:
+        datasets = datasets.filter(project=access.default_project(actor, project))
+    return datasets.order_by("name", "pk")
+
+
+@router.post("/datasets", response={201: DatasetOut})
+def create_dataset(request: HttpRequest, data: DatasetIn) -> Any:
+    actor = access.actor_of(request)
+    project = access.default_project(actor, data.project, Role.EDITOR)
+    return Status(201, services.create_dataset(project, actor.user, data.name, data.kind))
+
+
+@router.get("/datasets/{dataset_id}", response=DatasetDetail)
+def get_dataset(request: HttpRequest, dataset_id: str) -> Any:
+    dataset = _dataset(request, dataset_id)
+    versions = list(dataset.versions.select_related("created_by").order_by("-number"))
+    return {**DatasetOut.from_orm(dataset).dict(), "versions": versions}
+
+
+@router.post("/datasets/{dataset_id}/versions", response={201: DatasetVersionOut})
+def upload_version(
+    request: HttpRequest, dataset_id: str, file: File[UploadedFile], note: Form[str] = ""
+) -> Any:
+    """Upload JSON lines as the next version; every wrong row is named, then nothing is stored."""
+    dataset = _dataset(request, dataset_id, Role.EDITOR)
+    source = {"kind": "upload", "file": (file.name or "")[:200]}
+    user = access.actor_of(request).user
+    version = services.add_dataset_version(dataset, user, file, source=source, note=note)
+    return Status(201, version)
+
+
+@router.get("/datasets/{dataset_id}/versions/{number}/rows", response=list[dict[str, Any]])
+def read_rows(
+    request: HttpRequest,
+    dataset_id: str,
+    number: int,
+    start: Annotated[int, Query(ge=0)] = 0,
+    count: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Any:
+    """Rows of a version, from `start` (0 is the first)."""
+    return queries.rows_of(_version(request, dataset_id, number), start, count)
+
+
+@router.get("/datasets/{dataset_id}/versions/{number}/file", response={200: None})
+def download(request: HttpRequest, dataset_id: str, number: int) -> StreamingHttpResponse:
+    """The version as zstd-compressed JSON lines."""
+    version = _version(request, dataset_id, number)
+    name = f"{dataset_id}-{number}.jsonl.zst"
+    return storage.attachment(storage.open_blob(version.blob), name, version.size)
+
+
+def _dataset(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Dataset:
+    return access.get(Dataset.objects.all(), pk, access.actor_of(request), role)
+
+
+def _version(request: HttpRequest, dataset_id: str, number: int) -> DatasetVersion:
+    versions = _dataset(request, dataset_id).versions.filter(number=number)
+    return access.found_or_404(versions.first())

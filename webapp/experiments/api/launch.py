@@ -1,0 +1,159 @@
+"""REST of launching: recipes, presets, the spec's schema and validation, new runs."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from ninja import Router, Schema, Status
+
+from engine.spec import ExperimentSpec, load_spec, problems_of
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments import queries, recipes, services
+from webapp.experiments.api import schemas
+from webapp.experiments.models import Preset, Run
+from webapp.problems import RefusedError
+from webapp.rest.schemas import Label, Person
+
+router = Router(tags=["launch"])
+
+
+class RecipeOut(Schema):
+    name: str
+    description: str
+    text: str
+
+
+@router.get("/recipes", response=list[RecipeOut])
+def list_recipes(request: HttpRequest) -> Any:
+    return recipes.recipes()
+
+
+@router.get("/recipes/{name}", response=RecipeOut)
+def get_recipe(request: HttpRequest, name: str) -> Any:
+    found = next((recipe for recipe in recipes.recipes() if recipe.name == name), None)
+    if found is None:
+        raise Http404(f"There is no recipe {name!r}.")
+    return found
+
+
+class PresetIn(Schema):
+    name: Label
+    text: str
+    project: str | None = None
+
+
+class PresetOut(Schema):
+    id: str
+    name: str
+    text: str
+    project_id: str
+    created_by: Person | None
+    created_at: datetime
+
+
+@router.get("/presets", response=list[PresetOut])
+def list_presets(request: HttpRequest, project: str | None = None) -> Any:
+    actor = access.actor_of(request)
+    presets = access.visible(Preset.objects.select_related("created_by"), actor)
+    if project:
+        presets = presets.filter(project=access.default_project(actor, project))
+    return presets.order_by("name", "pk")
+
+
+@router.post("/presets", response={201: PresetOut})
+def save_preset(request: HttpRequest, data: PresetIn) -> Any:
+    """Save a recipe; a preset of the same name is replaced."""
+    actor = access.actor_of(request)
+    project = access.default_project(actor, data.project, Role.EDITOR)
+    return Status(201, services.save_preset(project, actor.user, data.name, data.text))
+
+
+class SpecIn(Schema):
+    """Either YAML text or data."""
+
+    text: str | None = None
+    spec: dict[str, Any] | None = None
+
+
+class SpecProblemOut(Schema):
+    path: str
+    message: str
+
+
+class Validation(Schema):
+    valid: bool
+    problems: list[SpecProblemOut]
+    spec: dict[str, Any] | None  # complete, with every default
+
+
+@router.post("/specs/validate", response=Validation)
+def validate_spec(request: HttpRequest, data: SpecIn) -> Any:
+    """What is wrong with a spec, by field path; nothing is launched."""
+    if data.text is not None:
+        spec, problems = load_spec(data.text)
+    else:
+        spec, problems = problems_of(data.spec or {})
+    return {
+        "valid": spec is not None,
+        "problems": [{"path": p.path, "message": p.message} for p in problems],
+        "spec": spec and spec.model_dump(mode="json"),
+    }
+
+
+@router.get("/specs/schema", response=dict[str, Any])
+def spec_schema(request: HttpRequest) -> Any:
+    """The JSON schema of a spec."""
+    return ExperimentSpec.model_json_schema()
+
+
+class LaunchIn(Schema):
+    """One of spec (data or YAML text), recipe and preset; overrides are {"stages.1.steps": 10}."""
+
+    spec: dict[str, Any] | str | None = None
+    recipe: str | None = None
+    preset: str | None = None
+    overrides: dict[str, Any] = {}
+    project: str | None = None
+    experiment: str = ""
+    name: str = ""
+    notes: str = ""
+    tags: list[str] = []
+    parent: str | None = None
+
+
+@router.post("/runs", response={201: schemas.RunDetailOut})
+def launch_run(request: HttpRequest, data: LaunchIn) -> Any:
+    """Launch a run. An invalid spec is refused with every problem's field path."""
+    actor = access.actor_of(request)
+    project = access.default_project(actor, data.project, Role.EDITOR)
+    parent = access.get(Run.objects.all(), data.parent, actor) if data.parent else None
+    spec = services.check_spec(_spec_data(data, actor))
+    run = services.launch_run(
+        project,
+        actor.user,
+        spec,
+        services.Launch(
+            experiment=data.experiment,
+            name=data.name,
+            notes=data.notes,
+            tags=data.tags,
+            parent=parent,
+        ),
+    )
+    return Status(201, schemas.detail_out(queries.run_detail(run)))
+
+
+def _spec_data(data: LaunchIn, actor: access.Actor) -> str | dict[str, Any]:
+    given = [name for name in ("spec", "recipe", "preset") if getattr(data, name) is not None]
+    if len(given) != 1:
+        raise RefusedError("Give exactly one of spec, recipe and preset.")
+    if data.recipe is not None:
+        return recipes.with_overrides(recipes.recipe(data.recipe).text, data.overrides)
+    if data.preset is not None:
+        preset = access.get(Preset.objects.all(), data.preset, actor)
+        return recipes.with_overrides(preset.text, data.overrides)
+    assert data.spec is not None
+    if not data.overrides:
+        return data.spec
+    return recipes.with_overrides(data.spec, data.overrides)

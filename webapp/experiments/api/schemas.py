@@ -1,0 +1,168 @@
+"""What runs and their parts look like on the wire."""
+
+from datetime import datetime
+from typing import Any
+
+from ninja import Schema
+
+from webapp.experiments.models import Run
+from webapp.experiments.queries import RunDetail
+from webapp.rest.etags import etag_of
+from webapp.rest.schemas import Person, ProjectRef
+
+
+class ExperimentRef(Schema):
+    id: str
+    name: str
+
+
+class RunOut(Schema):
+    """A run in a list."""
+
+    id: str
+    name: str
+    project: ProjectRef
+    experiment: ExperimentRef
+    state: str
+    state_reason: str
+    wish: str
+    pause_rollouts: bool
+    pause_training: bool
+    phase: str
+    stage: int
+    step: int
+    steps: int
+    headline: dict[str, float]
+    tags: list[str]
+    notes: str
+    parent_id: str | None
+    is_demo: bool
+    archived_at: datetime | None
+    created_by: Person | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class RunPage(Schema):
+    items: list[RunOut]
+    next_cursor: str | None
+
+
+class AttemptOut(Schema):
+    id: str
+    number: int
+    state: str
+    state_reason: str
+    resume_from_id: str | None
+    ray_job_id: str
+    heartbeat_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class StageOut(Schema):
+    index: int
+    name: str
+    state: str
+    step: int
+    steps: int
+    started_at: datetime
+    ended_at: datetime | None
+    summary: dict[str, Any]
+
+
+class RunDetailOut(RunOut):
+    """A run with everything that does not change by the second."""
+
+    spec: dict[str, Any]
+    spec_hash: str
+    code_version: str
+    reward_scheme_id: str | None
+    dataset_id: str | None
+    cursor: int
+    summary: dict[str, Any]
+    attempts: list[AttemptOut]
+    stages: list[StageOut]
+    elapsed_s: float | None
+    left_s: float | None
+    children: int
+    etag: str
+
+
+def run_etag(run: Run) -> str:
+    return etag_of(run.name, run.notes, run.tags, run.archived_at)
+
+
+def detail_out(detail: RunDetail) -> dict[str, Any]:
+    """The detail as its schema wants it."""
+    run = detail.run
+    fields = {name: getattr(run, name) for name in RunDetailOut.model_fields if hasattr(run, name)}
+    return {
+        **fields,
+        "attempts": detail.attempts,
+        "stages": detail.stages,
+        "elapsed_s": detail.elapsed_s,
+        "left_s": detail.left_s,
+        "children": detail.children,
+        "etag": run_etag(run),
+    }
+
+
+class CheckpointOut(Schema):
+    id: str
+    run_id: str
+    attempt_id: str
+    stage: int
+    step: int
+    policy_version: int
+    files: dict[str, dict[str, Any]]
+    final: bool
+    created_at: datetime
+    removed_at: datetime | None
+
+
+class SchemeVersionOut(Schema):
+    id: str
+    number: int
+    definition: dict[str, Any]
+    digest: str
+    note: str
+    created_by: Person | None
+    created_at: datetime
+
+
+class SchemeOut(Schema):
+    id: str
+    name: str
+    project_id: str
+    created_at: datetime
+
+
+class SchemeDetail(SchemeOut):
+    versions: list[SchemeVersionOut]
+
+
+class DatasetVersionOut(Schema):
+    id: str
+    number: int
+    rows: int
+    size: int
+    categories: dict[str, int]
+    source: dict[str, Any]
+    note: str
+    created_by: Person | None
+    created_at: datetime
+
+
+class DatasetOut(Schema):
+    id: str
+    name: str
+    kind: str
+    project_id: str
+    created_at: datetime
+
+
+class DatasetDetail(DatasetOut):
+    versions: list[DatasetVersionOut]

@@ -1,0 +1,60 @@
+"""REST of reward schemes: immutable versions."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
+
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments import services
+from webapp.experiments.api.schemas import SchemeDetail, SchemeOut, SchemeVersionOut
+from webapp.experiments.models import RewardScheme
+from webapp.experiments.services.schemes import check_definition
+
+router = Router(tags=["reward schemes"])
+
+
+class SchemeIn(Schema):
+    definition: dict[str, Any]
+    note: str = ""
+    project: str | None = None
+
+
+class VersionIn(Schema):
+    definition: dict[str, Any]
+    note: str = ""
+
+
+@router.get("/reward-schemes", response=list[SchemeOut])
+def list_schemes(request: HttpRequest, project: str | None = None) -> Any:
+    actor = access.actor_of(request)
+    schemes = access.visible(RewardScheme.objects.all(), actor)
+    if project:
+        schemes = schemes.filter(project=access.default_project(actor, project))
+    return schemes.order_by("name", "pk")
+
+
+@router.post("/reward-schemes", response={201: SchemeVersionOut})
+def create_scheme(request: HttpRequest, data: SchemeIn) -> Any:
+    """A new scheme, named in its definition, with its first version."""
+    actor = access.actor_of(request)
+    project = access.default_project(actor, data.project, Role.EDITOR)
+    definition = check_definition(data.definition)
+    return Status(201, services.create_scheme(project, actor.user, definition, data.note))
+
+
+@router.get("/reward-schemes/{scheme_id}", response=SchemeDetail)
+def get_scheme(request: HttpRequest, scheme_id: str) -> Any:
+    scheme = access.get(RewardScheme.objects.all(), scheme_id, access.actor_of(request))
+    versions = list(scheme.versions.select_related("created_by").order_by("-number"))
+    return {**SchemeOut.from_orm(scheme).dict(), "versions": versions}
+
+
+@router.post("/reward-schemes/{scheme_id}/versions", response={201: SchemeVersionOut})
+def add_version(request: HttpRequest, scheme_id: str, data: VersionIn) -> Any:
+    """The next version; one that equals the newest is refused."""
+    actor = access.actor_of(request)
+    scheme = access.get(RewardScheme.objects.all(), scheme_id, actor, Role.EDITOR)
+    definition = check_definition({**data.definition, "name": scheme.name})
+    return Status(201, services.add_scheme_version(scheme, actor.user, definition, data.note))

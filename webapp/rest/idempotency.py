@@ -1,0 +1,85 @@
+"""Idempotency-Key: an unsafe call that is repeated gets the first one's answer, for a day.
+
+The same key with the same credential returns the stored answer; with another request it is refused;
+while the first call is running it is 409. Answers that a retry may change are not stored.
+"""
+
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from webapp.accounts.models import StoredAnswer
+from webapp.problems import RefusedError, conflict
+
+KEPT = timedelta(hours=24)
+GIVEN_UP = timedelta(minutes=2)  # a call that has not ended by then died with its process
+SAFE = ("GET", "HEAD", "OPTIONS")
+NOT_STORED = (401, 403, 409, 429)
+
+
+class AnsweredError(Exception):
+    """Carries the stored answer out of the authentication."""
+
+    def __init__(self, response: HttpResponse) -> None:
+        super().__init__("answered before")
+        self.response = response
+
+
+def begin(request: HttpRequest, credential: str) -> None:
+    """Note the key of an authenticated call. Raises AnsweredError or RefusedError for a repeat."""
+    key = request.headers.get("Idempotency-Key", "")
+    if request.method in SAFE or not key:
+        return
+    if len(key) > 200:
+        raise RefusedError("An Idempotency-Key has at most 200 characters.", status=400)
+    caller = hashlib.sha256(credential.encode()).hexdigest()
+    body = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode() + request.body)
+    answer = StoredAnswer(caller=caller, key=key, request=body.hexdigest())
+    StoredAnswer.objects.filter(caller=caller, key=key).filter(
+        created_at__lt=timezone.now() - KEPT
+    ).delete()
+    StoredAnswer.objects.filter(caller=caller, key=key, status=None).filter(
+        created_at__lt=timezone.now() - GIVEN_UP
+    ).delete()
+    try:
+        with transaction.atomic():
+            answer.save()
+    except IntegrityError:
+        _repeat(StoredAnswer.objects.filter(caller=caller, key=key).first(), answer.request)
+    request.stored_answer = answer  # type: ignore[attr-defined]
+
+
+def _repeat(stored: StoredAnswer | None, request: str) -> None:
+    if stored is not None and stored.request != request:
+        raise RefusedError("This Idempotency-Key was used for another request.")
+    if stored is None or stored.status is None:
+        raise conflict("The first call with this Idempotency-Key is running: try again shortly.")
+    response = HttpResponse(
+        bytes(stored.body), status=stored.status, content_type="application/json"
+    )
+    response["Idempotent-Replay"] = "true"
+    raise AnsweredError(response)
+
+
+def store_answers(
+    get_response: Callable[[HttpRequest], HttpResponse],
+) -> Callable[[HttpRequest], HttpResponse]:
+    """Middleware: keep the answer of a call that `begin` has noted."""
+
+    def middleware(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        answer: StoredAnswer | None = getattr(request, "stored_answer", None)
+        if answer is None:
+            return response
+        if response.streaming or response.status_code >= 500 or response.status_code in NOT_STORED:
+            answer.delete()
+        else:
+            answer.status, answer.body = response.status_code, response.content
+            answer.save(update_fields=["status", "body"])
+        return response
+
+    return middleware
