@@ -1,0 +1,1 @@
+"""Small pure functions from token-level records to losses: advantages, losses, aggregation."""

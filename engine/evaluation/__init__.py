@@ -1,0 +1,1 @@
+"""Evaluation: rates with intervals, paired comparisons, funnels and lengths."""

@@ -1,0 +1,58 @@
+"""Log-probabilities of given tokens from hidden states, without keeping the logits."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK_ROWS = 2048
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        logprobs = torch.empty(len(targets), dtype=weight.dtype, device=weight.device)
+        entropies = torch.empty_like(logprobs)
+        for start in range(0, len(targets), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            log_p = torch.log_softmax(_logits(hidden[rows], weight, temperature), dim=-1)
+            logprobs[rows] = log_p.gather(1, targets[rows, None])[:, 0]
+            entropies[rows] = -torch.linalg.vecdot(torch.softmax(log_p, dim=-1), log_p)
+        ctx.save_for_backward(hidden, weight, targets)
+        ctx.temperature = temperature
+        ctx.mark_non_differentiable(entropies)
+        return logprobs, entropies
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        hidden, weight, targets = ctx.saved_tensors
+        d_hidden = torch.empty_like(hidden)
+        d_weight = torch.zeros_like(weight)
+        for start in range(0, len(targets), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
+            part = hidden[rows].to(weight.dtype)
+            scale = grads[0][rows, None] / ctx.temperature
+            d_logits = torch.softmax(_logits(part, weight, ctx.temperature), dim=-1).mul_(-scale)
+            d_logits.scatter_add_(1, targets[rows, None], scale)
+            d_hidden[rows] = (d_logits @ weight).to(hidden.dtype)
+            d_weight.addmm_(d_logits.T, part)
+        return d_hidden, d_weight, None, None
+
+
+def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    logits = hidden.to(weight.dtype) @ weight.T
+    return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+def token_logprobs(
+    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of `targets` and entropies of their distributions, both [rows].
+
+    hidden: [rows, width]; weight: [vocab, width], the head, whose type the products have (fp32);
+    targets: [rows]. Distributions are those of sampling at `temperature`. Entropies carry no
+    gradient. Logits exist for a few rows at a time, and again in the backward pass.
+    """
+    return _TokenLogProbs.apply(hidden, weight, targets, temperature)  # type: ignore[no-untyped-call,no-any-return]

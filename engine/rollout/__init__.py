@@ -1,0 +1,1 @@
+"""Rollout: samplers, and the agent loop that turns tasks into trajectories."""

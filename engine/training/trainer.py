@@ -1,0 +1,246 @@
+"""The trainer: token batches to gradients, gradients to steps, steps to policy versions."""
+
+import copy
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.algorithms.advantages import group_normalised
+from engine.algorithms.aggregation import token_mean
+from engine.algorithms.batch import TokenBatch, collate
+from engine.algorithms.losses import cispo, sft
+from engine.algorithms.statistics import off_policy_statistics
+from engine.models.hybrid import HybridConfig, HybridForCausalLM
+from engine.models.logprobs import token_logprobs
+from engine.optim.optimizer import StageOptimizer
+from engine.records.trajectory import Trajectory
+from engine.spec import ExperimentSpec, RlStage, SftStage
+from engine.training.checkpoint import read_checkpoint, read_tensors, save_checkpoint
+from engine.training.precision import choose_precision
+
+logger = logging.getLogger(__name__)
+
+MICRO_BATCH_TOKENS = 8192
+
+TokenLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logprobs, behaviour, advantages
+AllReduce = Callable[[Tensor], None]  # sums a tensor over all ranks, in place
+
+
+class Trainer:
+    """Owns the weights and their version, which grows by one with every step.
+
+    Parameters are fp32; where precision is bfloat16 the blocks compute in a bf16 copy. With
+    `world` > 1 every rank is given the same batches and takes its share of the rows; `all_reduce`
+    sums over the ranks. The loss then is the same as on one rank (one global denominator).
+    """
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        config: HybridConfig,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        all_reduce: AllReduce | None = None,
+    ) -> None:
+        if world > 1 and all_reduce is None:
+            raise ValueError(f"{world} ranks need a function that sums over them")
+        self.spec = spec
+        self.rank, self.world, self._all_reduce = rank, world, all_reduce
+        with torch.random.fork_rng():
+            torch.manual_seed(spec.seed)
+            self.model = HybridForCausalLM(config)
+        self.dtype, sentence = choose_precision(spec.trainer.precision)
+        logger.info(sentence)
+        self._compute = self.model
+        if self.dtype != torch.float32:
+            self._compute = copy.deepcopy(self.model).body_(self.dtype)
+            self._compute.embedding = self.model.embedding
+        self.version = 0
+        self.stage: SftStage | RlStage | None = None
+        self.optimizer: StageOptimizer | None = None
+
+    def begin(self, stage: SftStage | RlStage) -> None:
+        """Starts a stage with a fresh optimizer."""
+        self.stage = stage
+        self.optimizer = StageOptimizer(
+            dict(self.model.named_parameters()),
+            stage.optimizer,
+            stage.steps,
+            self.model.fused_matrices(),
+            frozenset(["embedding.weight"]),
+        )
+
+    @property
+    def step(self) -> int:
+        """Finished steps of this stage."""
+        return self.optimizer.finished_steps if self.optimizer else 0
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the weights in fp32, for samplers."""
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def sft_step(self, demonstrations: Sequence[Trajectory]) -> dict[str, float]:
+        """One step of supervised learning on the demonstrations' unmasked tokens."""
+        segments = [segment for one in demonstrations for segment in one.segments]
+        batch = collate(segments, [0.0] * len(segments))
+        _, figures = self._update(batch, lambda logprobs, *_: sft(logprobs), 1.0)
+        return figures
+
+    def rl_step(self, groups: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
+        """One CISPO step on whole groups of trajectories.
+
+        Groups without variance are left out of the loss; invalid rewards are masked. A batch in
+        which nothing is left makes no update, yet counts as a step.
+        """
+        stage = self.stage
+        if not isinstance(stage, RlStage):
+            raise RuntimeError("rl_step needs a stage of kind rl: call begin first")
+        segments, advantages = [], []
+        flat = 0
+        for group in groups:
+            values = group_normalised([one.reward.value for one in group])
+            flat += not any(values)
+            for one, advantage in zip(group, values, strict=True):
+                if advantage:
+                    segments += one.segments
+                    advantages += [advantage] * len(one.segments)
+        figures = {
+            "zero_variance_share": flat / len(groups),
+            **_reward_figures([one for group in groups for one in group]),
+        }
+        if not segments:
+            self._optimizer().finished_steps += 1
+            return figures
+        batch = collate(segments, advantages)
+        staleness = self.version - batch.versions[batch.loss_mask]
+        if (staleness < 0).any():
+            raise ValueError("A trajectory was sampled by a version that does not exist yet")
+        logprobs, update = self._update(
+            batch,
+            lambda logprobs, behaviour, advantages: cispo(
+                logprobs, behaviour, advantages, stage.weight_max
+            ),
+            self.spec.rollout.temperature,
+        )
+        mask = batch.loss_mask
+        return {
+            **figures,
+            **update,
+            **off_policy_statistics(logprobs[mask], batch.behaviour[mask], stage.weight_max),
+            "staleness_mean": float(staleness.double().mean()),
+            "staleness_max": float(staleness.max()),
+        }
+
+    def save(
+        self, folder: Path, meta: Mapping[str, Any], extra_files: Mapping[str, bytes]
+    ) -> dict[str, dict[str, Any]]:
+        """Writes a checkpoint folder, all or nothing; returns file -> {size, sha256}.
+
+        `meta` (plain values) is kept beside version and step, `extra_files` verbatim.
+        """
+        return save_checkpoint(
+            folder,
+            self.model,
+            {"optimizer": self._optimizer().tensors()},
+            {**meta, "version": self.version, "step": self.step},
+            extra_files,
+        )
+
+    def load(self, folder: Path) -> dict[str, Any]:
+        """Continues from a checkpoint of the stage that was begun; returns its meta data.
+
+        Raises CheckpointError where it is damaged. The version is the checkpoint's; a resumed run
+        sets a higher one, since the old attempt may have published beyond it.
+        """
+        meta = read_checkpoint(folder)
+        self.model.load_state_dict(read_tensors(folder, "model"))
+        self._optimizer().load_tensors(read_tensors(folder, "optimizer"))
+        self.version = int(meta["version"])
+        self._refresh_copy()
+        return meta
+
+    def _optimizer(self) -> StageOptimizer:
+        if self.optimizer is None:
+            raise RuntimeError("No stage has begun: call begin first")
+        return self.optimizer
+
+    def _update(
+        self, batch: TokenBatch, token_loss: TokenLoss, temperature: float
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Gradient and step; returns the log-probs before it, [rows, tokens], and figures."""
+        optimizer = self._optimizer()
+        loss_tokens = batch.loss_tokens
+        all_logprobs = torch.zeros_like(batch.behaviour)
+        totals = torch.zeros(2, dtype=torch.float64)  # loss, entropy
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        for index in batch.micro_batches(MICRO_BATCH_TOKENS, self.rank, self.world):
+            piece = batch.rows(index)
+            mask = piece.loss_mask
+            logprobs, entropies = self._logprobs(piece, temperature)
+            losses = token_loss(logprobs, piece.behaviour[mask], piece.advantages[mask])
+            loss = token_mean(losses, loss_tokens)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._collect_gradients()
+            row, token = mask.nonzero(as_tuple=True)
+            all_logprobs[index[row], token] = logprobs.detach()
+            totals += torch.stack([loss.detach(), entropies.sum() / loss_tokens])
+        self._sum_over_ranks(all_logprobs, totals, *(p.grad for p in self.model.parameters()))
+        statistics = optimizer.step()
+        self.version += 1
+        self._refresh_copy()
+        return all_logprobs, {
+            "loss": float(totals[0]),
+            "entropy": float(totals[1]),
+            "loss_tokens": float(loss_tokens),
+            "batch_tokens": float(batch.lengths.sum()),
+            **statistics,
+        }
+
+    def _logprobs(self, piece: TokenBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        hidden = self._compute.hidden(piece.ids)
+        rows = hidden[:, :-1][piece.loss_mask[:, 1:]]
+        targets = piece.ids[piece.loss_mask]
+        return token_logprobs(rows, self.model.embedding.weight, targets, temperature)
+
+    @torch.no_grad()
+    def _collect_gradients(self) -> None:
+        """Adds what the copy's backward pass left to the fp32 gradients, piece by piece."""
+        for master, copied in zip(self.model.parameters(), self._compute.parameters(), strict=True):
+            if copied is not master and copied.grad is not None and master.grad is not None:
+                master.grad += copied.grad
+                copied.grad = None
+
+    @torch.no_grad()
+    def _refresh_copy(self) -> None:
+        if self._compute is not self.model:
+            for master, copied in zip(
+                self.model.parameters(), self._compute.parameters(), strict=True
+            ):
+                if copied is not master:
+                    copied.copy_(master)
+
+    def _sum_over_ranks(self, *tensors: Tensor | None) -> None:
+        if self._all_reduce is None:
+            return
+        present = [tensor for tensor in tensors if tensor is not None]
+        flat = torch.cat([tensor.double().flatten() for tensor in present])
+        self._all_reduce(flat)
+        sizes = [tensor.numel() for tensor in present]
+        for tensor, part in zip(present, torch.split(flat, sizes), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+def _reward_figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Mean reward and completion rate of the valid ones, and the share of invalid rewards."""
+    valid = [one for one in trajectories if one.reward.value is not None]
+    figures = {"invalid_reward_share": 1 - len(valid) / len(trajectories)}
+    if valid:
+        figures["reward_mean"] = sum(one.reward.value or 0.0 for one in valid) / len(valid)
+        figures["completion_rate"] = sum(one.success for one in valid) / len(valid)
+    return figures

@@ -1,0 +1,59 @@
+"""Token batches: what they hold, and that cutting them covers each row once."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.algorithms.batch import collate
+from engine.records.trajectory import Segment
+
+
+def segment(length: int, sampled_from: int = 1) -> Segment:
+    mask = [position >= sampled_from for position in range(length)]
+    return Segment(list(range(length)), mask, [-0.5] * length, [3] * length)
+
+
+def test_it_pads_on_the_right_with_tokens_that_are_not_trained() -> None:
+    batch = collate([segment(2), segment(4, 2)], [1.0, -2.0])
+    assert batch.ids.tolist() == [[0, 1, 0, 0], [0, 1, 2, 3]]
+    assert batch.loss_mask.tolist() == [[False, True, False, False], [False, False, True, True]]
+    assert batch.loss_tokens == 3
+    assert batch.advantages[batch.loss_mask].tolist() == [1.0, -2.0, -2.0]
+    assert batch.versions[0].tolist() == [3, 3, -1, -1]
+
+
+def test_it_refuses_segments_that_cannot_be_trained_on() -> None:
+    with pytest.raises(ValueError, match="first token"):
+        collate([segment(3, 0)], [1.0])
+    with pytest.raises(ValueError, match="for each token"):
+        collate([Segment([1, 2], [False], [0.0, 0.0], [0, 0])], [1.0])
+    with pytest.raises(ValueError, match="at least one"):
+        collate([], [])
+
+
+@given(
+    st.lists(st.integers(1, 300), min_size=1, max_size=60),
+    st.integers(64, 2048),
+    st.integers(1, 4),
+)
+def test_pieces_of_all_ranks_cover_each_row_once(
+    lengths: list[int], max_tokens: int, world: int
+) -> None:
+    batch = collate([segment(length) for length in lengths], [0.0] * len(lengths))
+    seen: list[int] = []
+    for rank in range(world):
+        for index in batch.micro_batches(max_tokens, rank, world):
+            piece = batch.rows(index)
+            assert len(index) == 1 or piece.ids.numel() <= max_tokens
+            assert piece.ids.shape[1] == int(batch.lengths[index].max())
+            seen += index.tolist()
+    assert sorted(seen) == list(range(len(lengths)))
+
+
+def test_padding_stays_small_where_lengths_differ() -> None:
+    lengths = [20] * 40 + [200] * 10
+    batch = collate([segment(length) for length in lengths], [0.0] * 50)
+    computed = sum(batch.rows(index).ids.numel() for index in batch.micro_batches(8192))
+    assert computed < 1.2 * sum(lengths)
+    assert torch.equal(batch.lengths, torch.tensor(lengths))

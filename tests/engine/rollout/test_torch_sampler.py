@@ -1,0 +1,150 @@
+"""Our sampler: its log-probs are the trainer's, state is kept, and weights change in between."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.models.hybrid import HybridForCausalLM
+from engine.models.logprobs import token_logprobs
+from engine.records.trajectory import Segment, Trajectory
+from engine.rollout.agent_loop import AgentLoop
+
+
+def trainers_logprobs(model: HybridForCausalLM, segment: Segment, temperature: float) -> Tensor:
+    ids = torch.tensor(segment.ids)
+    hidden = model.hidden(ids[None])[0, :-1]
+    return token_logprobs(hidden, model.embedding.weight, ids[1:], temperature)[0].detach()
+
+
+def play(loop: AgentLoop, steps: int = 10_000) -> list[Trajectory]:
+    finished = []
+    while loop.active and steps:
+        finished += loop.step()
+        steps -= 1
+    return finished
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_its_logprobs_are_the_trainers_at_equal_weights(world, temperature: float) -> None:
+    model = world.policy()
+    loop = world.loop(model)
+    for number, task in enumerate(world.tasks[:12]):
+        loop.submit(task, f"g{number}", copies=1 + number % 4, temperature=temperature)
+    trajectories = play(loop)
+    assert len(trajectories) == sum(1 + number % 4 for number in range(12))
+    assert any(len(one.steps) > 2 for one in trajectories)
+    for one in trajectories:
+        (segment,) = one.segments
+        expected = trainers_logprobs(model, segment, temperature)
+        mask = torch.tensor(segment.loss_mask)
+        difference = torch.tensor(segment.logprobs)[1:] - expected
+        assert float(difference[mask[1:]].abs().max()) < 1e-4
+
+
+def test_tokens_of_a_mixed_trajectory_are_exact_for_the_version_they_record(world) -> None:
+    versions = [world.policy(seed) for seed in range(4)]
+    loop = world.loop(copy.deepcopy(versions[0]))
+    for number, task in enumerate(world.tasks[:6]):
+        loop.submit(task, f"g{number}", copies=3)
+    trajectories = []
+    for version in range(1, 4):
+        trajectories += play(loop, steps=9)
+        loop.sampler.load_weights(version, versions[version].state_dict())
+        assert loop.sampler.version == version
+    trajectories += play(loop)
+    assert any(len({v for v in one.segments[0].versions if v >= 0}) > 1 for one in trajectories)
+    for one in trajectories:
+        (segment,) = one.segments
+        expected = torch.stack([trainers_logprobs(m, segment, 1.0) for m in versions])
+        for place, version in enumerate(segment.versions):
+            assert (version >= 0) == segment.loss_mask[place]
+            if version >= 0:
+                difference = segment.logprobs[place] - float(expected[version, place - 1])
+                assert abs(difference) < 1e-4
+
+
+def test_a_turn_costs_only_its_new_tokens_and_a_prompt_is_read_once_a_group(
+    world, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = world.policy()
+    computed = 0
+    hidden = HybridForCausalLM.hidden
+
+    def counting(self, ids, cache=None, slots=None, lengths=None, live=None):
+        nonlocal computed
+        computed += int((lengths if live is None else live).sum())
+        return hidden(self, ids, cache, slots, lengths, live)
+
+    monkeypatch.setattr(HybridForCausalLM, "hidden", counting)
+    loop = world.loop(model)
+    task = world.tasks[0]
+    loop.submit(task, "g", copies=8)
+    trajectories = play(loop)
+    prompt = len(world.encode_prompt(task))
+    after_prompt = sum(len(one.segments[0].ids) - prompt for one in trajectories)
+    # The last token of an episode is never read: nothing follows it.
+    assert computed == prompt + after_prompt - len(trajectories)
+
+
+def test_it_draws_from_the_distribution_that_it_reports(world) -> None:
+    model = world.policy()
+    sampler = world.sampler(model, capacity=512)
+    prompt = world.encode_prompt(world.tasks[0])
+    counts: dict[int, int] = {}
+    for _ in range(8):
+        opened = sampler.open(prompt, 512, 1, 0.8)
+        for turn in sampler.step():
+            counts[turn.ids[0]] = counts.get(turn.ids[0], 0) + 1
+        for sequence in opened:
+            sampler.close(sequence)
+    logits = model(torch.tensor([prompt])).logits[0, -1].detach()
+    p = torch.softmax(logits / 0.8, dim=-1)
+    draws = 8 * 512
+    likely = p.topk(8)
+    for token, chance in zip(likely.indices.tolist(), likely.values.tolist(), strict=True):
+        deviation = (chance * (1 - chance) / draws) ** 0.5
+        assert abs(counts.get(token, 0) / draws - chance) < 5 * deviation
+
+
+def test_temperature_zero_takes_the_likeliest_token(world) -> None:
+    model = world.policy()
+    sampler = world.sampler(model)
+    prompt = world.encode_prompt(world.tasks[0])
+    sampler.open(prompt, 2, 5, 0.0)
+    turns = []
+    while len(turns) < 2:
+        turns += sampler.step()
+    assert turns[0].ids == turns[1].ids
+    ids = list(prompt)
+    for token, logprob in zip(turns[0].ids, turns[0].logprobs, strict=True):
+        log_p = torch.log_softmax(model(torch.tensor([ids])).logits[0, -1].detach(), dim=-1)
+        assert token == int(log_p.argmax())
+        assert logprob == pytest.approx(float(log_p[token]), abs=1e-4)
+        ids.append(token)
+
+
+def test_it_refuses_sequences_beyond_its_capacity_and_turns_inside_turns(world) -> None:
+    sampler = world.sampler(world.policy(), capacity=4)
+    prompt = world.encode_prompt(world.tasks[0])
+    first, *_ = sampler.open(prompt, 3, 16, 1.0)
+    with pytest.raises(RuntimeError, match="2 sequences do not fit: 3 of 4 are open"):
+        sampler.open(prompt, 2, 16, 1.0)
+    with pytest.raises(RuntimeError, match="inside a turn"):
+        sampler.extend(first, [1], 16)
+
+
+def test_closing_sequences_before_their_prompt_is_read_harms_nobody(world) -> None:
+    sampler = world.sampler(world.policy(), capacity=4)
+    prompt = world.encode_prompt(world.tasks[0])
+    first, second, third = sampler.open(prompt, 3, 4, 1.0)
+    sampler.close(first)
+    turns = []
+    while len(turns) < 2:
+        turns += sampler.step()
+    assert {turn.sequence for turn in turns} == {second, third}
+    sampler.close(second)
+    sampler.close(third)
+    assert sampler.step() == []
+    assert len(sampler.open(prompt, 4, 4, 1.0)) == 4
