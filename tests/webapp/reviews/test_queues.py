@@ -1,0 +1,216 @@
+"""Review queues: how they are filled, judged, agreed on, and turned into dataset versions."""
+
+import pytest
+from django.core.exceptions import PermissionDenied
+
+from tests.webapp.reviews.samples import trajectory
+from webapp.experiments.queries import rows_of
+from webapp.experiments.services import create_dataset
+from webapp.problems import RefusedError
+from webapp.reviews import queries, services
+from webapp.reviews.queries import Filter
+from webapp.reviews.rubric import Rubric, Scale, agreement, outcome
+
+
+@pytest.fixture
+def make(run, store, owner):
+    store([trajectory(name=f"t{i}", success=i % 2 == 0) for i in range(6)])
+
+    def made(**changes):
+        wanted = {"name": "Queue", "rubric": Rubric(), "wanted": Filter(), "size": 10} | changes
+        return services.create_queue(run, owner, **wanted)
+
+    return made
+
+
+def order(queue) -> list[str]:
+    return list(queue.items.order_by("position").values_list("trajectory", flat=True))
+
+
+def test_it_takes_the_newest_that_match(make):
+    queue = make(wanted=Filter(success=True), size=2)
+    assert order(queue) == ["t4", "t2"]
+    assert queue.filter == {"success": True}
+
+
+def test_it_takes_a_random_sample_of_all(make):
+    drawn = order(make(sampled=True, size=5))
+    assert len(set(drawn)) == 5 and set(drawn) <= {f"t{i}" for i in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"name": " "}, "name"),
+        ({"size": 0}, "size"),
+        ({"reviews_per_item": 3}, "reviews_per_item"),
+        ({"wanted": Filter(category="9 hops")}, "filter"),
+        ({"assignees": [0]}, "assignees"),
+    ],
+)
+def test_it_refuses_a_queue_that_cannot_be(make, changes, path):
+    with pytest.raises(RefusedError) as refused:
+        make(**changes)
+    assert refused.value.errors[0].path == path
+
+
+def test_it_refuses_two_reviews_by_one_person(make, owner):
+    with pytest.raises(RefusedError, match="two people"):
+        make(reviews_per_item=2, assignees=[owner.pk])
+
+
+def test_it_refuses_a_viewer_as_a_reviewer(make, viewer):
+    with pytest.raises(RefusedError, match="no editor"):
+        make(assignees=[viewer.pk])
+
+
+def test_it_refuses_the_same_name_twice(make):
+    make()
+    with pytest.raises(RefusedError, match="already"):
+        make(name="queue")
+
+
+def test_reviewers_walk_different_ways_and_cover_everything(make, owner, teammate):
+    queue = make(assignees=[owner.pk, teammate.pk])
+    seen = []
+    while item := services.next_item(queue, owner) or services.next_item(queue, teammate):
+        for person in (owner, teammate):
+            item = services.next_item(queue, person)
+            if item:
+                services.judge(item, person, accepted=True)
+                seen.append(item.position)
+    assert sorted(seen) == list(range(6))
+    assert services.next_item(queue, owner) is None
+
+
+def test_it_goes_on_behind_a_skipped_item_and_comes_back(make, owner):
+    queue = make(size=2)
+    assert services.next_item(queue, owner).position == 0
+    assert services.next_item(queue, owner, after=0).position == 1
+    assert services.next_item(queue, owner, after=1).position == 0
+
+
+def test_only_assignees_judge(make, owner, teammate):
+    item = make(assignees=[owner.pk]).items.first()
+    with pytest.raises(PermissionDenied):
+        services.judge(item, teammate, accepted=True)
+
+
+def test_a_verdict_can_be_changed_until_the_queue_is_closed(make, owner):
+    queue = make()
+    item = queue.items.first()
+    services.judge(item, owner, accepted=True)
+    services.judge(item, owner, accepted=False)
+    assert item.verdicts.get().accepted is False
+    services.close_queue(queue, owner, True)
+    item.refresh_from_db()
+    with pytest.raises(RefusedError, match="closed"):
+        services.judge(item, owner, accepted=True)
+
+
+def test_the_second_of_two_who_judge_the_same_item_is_told(make, owner, teammate):
+    item = make().items.first()
+    services.judge(item, owner, accepted=True)
+    with pytest.raises(RefusedError, match="meanwhile"):
+        services.judge(item, teammate, accepted=True)
+
+
+def test_it_holds_verdicts_to_the_rubric(make, owner):
+    rubric = Rubric(labels=["lucky"], scales=[Scale(name="Effort", low=1, high=3)])
+    item = make(rubric=rubric.model_copy(update={"note_on_reject": True})).items.first()
+    with pytest.raises(RefusedError) as refused:
+        services.judge(
+            item, owner, accepted=False, labels=["unlucky"], scores={"Effort": 4, "Style": 1}
+        )
+    assert {problem.path for problem in refused.value.errors} == {
+        "labels",
+        "scores.Effort",
+        "scores.Style",
+        "note",
+    }
+    verdict = services.judge(item, owner, accepted=True, labels=["lucky"], scores={"Effort": 2})
+    assert verdict.labels == ["lucky"] and verdict.scores == {"Effort": 2}
+
+
+def test_double_review_is_blind_until_it_is_complete(make, owner, teammate):
+    queue = make(reviews_per_item=2)
+    item = queue.items.order_by("position").first()
+    services.judge(item, owner, accepted=True)
+    assert queries.queue_state(queue, teammate).items[0].verdicts == []
+    assert len(queries.queue_state(queue, owner).items[0].verdicts) == 1
+    services.judge(item, teammate, accepted=False)
+    state = queries.queue_state(queue, teammate)
+    assert len(state.items[0].verdicts) == 2 and state.items[0].outcome == "disputed"
+    assert state.counts == {"accepted": 0, "rejected": 0, "disputed": 1, "open": 5}
+    assert state.agreement.share == 0
+
+
+def test_it_knows_what_waits_for_a_person(make, owner, teammate):
+    queue = make(assignees=[owner.pk], size=3)
+    assert [row.left for row in queries.waiting_for(owner)] == [3]
+    assert list(queries.waiting_for(teammate)) == []
+    for item in queue.items.all():
+        services.judge(item, owner, accepted=True)
+    assert list(queries.waiting_for(owner)) == []
+
+
+def test_accepted_trajectories_become_a_dataset_version_with_their_lineage(
+    make, run, owner, teammate
+):
+    queue = make(size=3, rubric=Rubric(labels=["clean"]))
+    first, second, _ = queue.items.order_by("position")
+    services.judge(first, owner, accepted=True, labels=["clean"], note="good")
+    services.judge(second, owner, accepted=False)
+    dataset = create_dataset(run.project, owner, "Accepted", "trajectories")
+    version = services.make_dataset(queue, dataset, owner)
+    assert (version.number, version.rows) == (1, 1)
+    assert version.source == {
+        "kind": "labels",
+        "queue": queue.pk,
+        "run": run.pk,
+        "accepted": 1,
+        "rejected": 1,
+        "disputed": 0,
+        "open": 1,
+    }
+    (row,) = rows_of(version, 0, 5)
+    assert row["id"] == first.trajectory_id and row["segments"][0]["ids"]
+    (verdict,) = row["review"]["verdicts"]
+    assert verdict["reviewer"] == owner.email and verdict["labels"] == ["clean"]
+
+
+def test_it_makes_no_empty_dataset_version(make, run, owner):
+    dataset = create_dataset(run.project, owner, "Accepted", "trajectories")
+    with pytest.raises(RefusedError, match="No trajectory"):
+        services.make_dataset(make(), dataset, owner)
+
+
+def test_it_refuses_a_dataset_of_another_kind(make, run, owner):
+    dataset = create_dataset(run.project, owner, "Tasks", "tasks")
+    with pytest.raises(RefusedError, match="holds tasks"):
+        services.make_dataset(make(), dataset, owner)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "needed", "expected"),
+    [
+        ([], 1, "open"),
+        ([True], 2, "open"),
+        ([True], 1, "accepted"),
+        ([False, False], 2, "rejected"),
+        ([True, False], 2, "disputed"),
+    ],
+)
+def test_an_item_needs_all_its_verdicts_to_agree(verdicts, needed, expected):
+    assert outcome(verdicts, needed) == expected
+
+
+def test_agreement_against_figures_worked_out_by_hand():
+    # 20 pairs: 8 accepted by both, 6 rejected by both. Share .7; accepted 22 of 40, so chance
+    # is .55^2 + .45^2 = .505 and kappa (.7 - .505) / .495.
+    pairs = [(True, True)] * 8 + [(False, False)] * 6 + [(True, False)] * 6
+    found = agreement(pairs)
+    assert found.share == pytest.approx(0.7)
+    assert found.kappa == pytest.approx(0.195 / 0.495)
+    assert agreement([]) is None
+    assert agreement([(True, True)]).kappa is None  # chance alone would agree always
