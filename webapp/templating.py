@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
-from zlib import crc32
 
 from django import template
 from django.http import QueryDict
@@ -130,6 +129,24 @@ def moment(value: datetime | float | None) -> SafeString | str:
 
 
 @register.filter
+def iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+@register.filter
+def clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+
+
+@register.filter
+def took(run: Run) -> float | None:
+    """Seconds from the first start to the end; None before either."""
+    if run.started_at is None or run.ended_at is None:
+        return None
+    return (run.ended_at - run.started_at).total_seconds()
+
+
+@register.filter
 def metric(run: Run, word: str) -> Any:
     """The newest finite value of a headline metric, by its short word; None where there is none."""
     return run.headline.get(metric_named(word))
@@ -147,16 +164,21 @@ def markdown(text: str) -> SafeString:
 
 
 @register.filter
-def series_class(run_id: str) -> str:
+def series_class(run: Run) -> str:
     """The classes that give a run its colour and line style, the same on every page."""
-    colour, style = run_colour(run_id)
+    colour, style = run_colour(run)
     return f"series-{colour}" + ("" if style == "solid" else f" key-{style}")
 
 
-def run_colour(run_id: str) -> tuple[int, str]:
-    """Index of the run's colour in the palette, and its line style; a pure function of the id."""
-    slot = crc32(run_id.encode()) % (SERIES_COLOURS * len(LINE_STYLES))
-    return slot % SERIES_COLOURS, LINE_STYLES[slot // SERIES_COLOURS]
+def run_colour(run: Run) -> tuple[int, str]:
+    """Index of the run's colour in the palette, and its line style.
+
+    Neighbours differ in colour; the 24 newest runs of a project differ in colour or style.
+    """
+    return (
+        run.number % SERIES_COLOURS,
+        LINE_STYLES[run.number // SERIES_COLOURS % len(LINE_STYLES)],
+    )
 
 
 @register.simple_tag

@@ -70,6 +70,7 @@ class Run(models.Model):
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="runs")
     experiment = models.ForeignKey(Experiment, on_delete=models.CASCADE, related_name="runs")
     name = models.CharField(max_length=120)
+    number = models.PositiveIntegerField(default=0)  # within the project; gives the run its colour
     notes = models.TextField(blank=True)  # Markdown
     tags = ArrayField(models.CharField(max_length=40), default=list)
     spec = models.JSONField()

@@ -79,13 +79,13 @@ def read_run(run_id: str, after: int) -> Update:
 
 
 def _events(run: Run, after: int, upto: int) -> list[dict[str, Any]]:
-    """Decisions, logs and spans since then; of the pool only the newest snapshot."""
-    found = queries.events_after(run, ["decision", "log", "spans", "pool"], after, upto)
+    """Decisions, logs, spans and clocks since then; of the pool only the newest snapshot."""
+    found = queries.events_after(run, ["decision", "log", "spans", "clock", "pool"], after, upto)
     by_kind: dict[str, list[RunEvent]] = {}
     for event in found.order_by("-cursor", "-pk")[: 4 * MAX_ROWS]:
         by_kind.setdefault(event.kind, []).append(event)
     messages: list[dict[str, Any]] = []
-    for kind in ("decision", "log", "spans"):
+    for kind in ("decision", "log", "spans", "clock"):
         if events := by_kind.get(kind, []):
             rows = [queries.event_row(event) for event in reversed(events[:MAX_ROWS])]
             more = len(events) > MAX_ROWS

@@ -95,7 +95,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    colour, style = run_colour(run.pk)
+    colour, style = run_colour(run)
     return {
         "id": run.pk,
         "name": run.name,

@@ -62,6 +62,7 @@ def launch_run(
         project=project,
         experiment=experiment,
         name=name,
+        number=project.runs.count() + 1,
         notes=launch.notes,
         tags=clean_tags([*spec.tags, *launch.tags]),
         spec=spec.model_dump(mode="json"),

@@ -1,0 +1,251 @@
+/** A panel: a card with a chart that is drawn once it scrolls into view and follows the store. */
+
+import { h, one } from "../dom.js";
+import { absolute, ago, number, percent, toNumber } from "../format.js";
+import { t } from "../i18n.js";
+import { axisTitle, place, smooth } from "./axes.js";
+import { seriesColour } from "./palette.js";
+import { Plot, valueAt } from "./plot.js";
+
+/**
+ * @typedef {{id: string, title: string, metrics: string[], unit: string, share: boolean}} PanelInfo
+ * @typedef {{axis: string, smoothing: number, log: boolean}} View
+ */
+
+const REDRAW_MS = 500;
+const STYLES = /** @type {("solid"|"dash"|"dot")[]} */ (["solid", "dash", "dot"]);
+
+/** Panels now in view; they share the hover. @type {Set<Panel>} */
+const visible = new Set();
+
+const watcher = new IntersectionObserver(
+  (entries) => {
+    for (const entry of entries) {
+      const panel = /** @type {any} */ (entry.target).panel;
+      if (entry.isIntersecting) {
+        visible.add(panel);
+        panel.shown();
+      } else visible.delete(panel);
+    }
+  },
+  { rootMargin: "200px" },
+);
+
+export class Panel {
+  /**
+   * @param {HTMLElement} card with `.chart` and `[data-panel-value]`
+   * @param {PanelInfo} info
+   * @param {import("./store.js").Store} store
+   * @param {View} view shared by all panels, changed in place
+   */
+  constructor(card, info, store, view) {
+    this.card = card;
+    this.info = info;
+    this.store = store;
+    this.view = view;
+    this.dirty = true;
+    this.timer = 0;
+    this.drawnAt = 0;
+    /** @type {import("./plot.js").Curve[]} */
+    this.curves = [];
+    /** @type {number[][]} times of the points, parallel to the curves */
+    this.times = [];
+    this.box = /** @type {HTMLElement} */ (one(".chart", card));
+    this.value = /** @type {HTMLElement} */ (one("[data-panel-value]", card));
+    this.plot = new Plot(this.box, { onHover: (x) => hoverAll(x) });
+    /** @type {any} */ (card).panel = this;
+    for (const name of info.metrics) store.listen(name, () => this.redraw());
+    this.readout();
+    watcher.observe(card);
+  }
+
+  /** It came into view. */
+  async shown() {
+    const loads = this.store.runs.map((run) => this.store.load(run.id, this.info.metrics));
+    try {
+      await Promise.all(loads);
+    } catch (error) {
+      this.message(/** @type {Error} */ (error).message);
+      return;
+    }
+    if (this.dirty) this.redraw();
+  }
+
+  /** Something it shows changed: draw soon, not more often than is seen, and only in view. */
+  redraw() {
+    this.dirty = true;
+    if (this.timer || !visible.has(this)) return;
+    const wait = Math.max(0, this.drawnAt + REDRAW_MS - performance.now());
+    this.timer = window.setTimeout(() => {
+      this.timer = 0;
+      this.draw();
+    }, wait);
+  }
+
+  async draw() {
+    this.dirty = false;
+    this.drawnAt = performance.now();
+    const { curves, times, bad, any } = this.collect();
+    this.times = times;
+    this.curves = curves;
+    this.readout();
+    if (!any) {
+      this.message(t("Not reported yet."));
+      return;
+    }
+    one(".chart-message", this.box)?.remove();
+    const own = this.info.metrics.map((name) => this.store.runs.map((run) => this.store.newest(run.id, name)?.axis)).flat().find(Boolean);
+    const converted = curves.length > 0 || this.view.axis === own;
+    await this.plot.draw(curves, {
+      x: converted ? axisTitle(this.view.axis) : axisTitle(own || ""),
+      y: this.info.unit,
+      share: this.info.share,
+      log: this.view.log,
+      bad,
+    });
+  }
+
+  /** The curves on the axis that is chosen. */
+  collect() {
+    /** @type {import("./plot.js").Curve[]} */
+    const curves = [];
+    const times = [];
+    const bad = [];
+    let any = false;
+    for (const run of this.store.runs) {
+      const clocks = this.store.clocks[run.id] || [];
+      const start = startOf(this.store, run.id);
+      this.info.metrics.forEach((name, order) => {
+        const found = this.store.curves.get(`${run.id} ${name}`) || [];
+        const newest = Math.max(0, ...found.map((one) => one.attempt));
+        for (const curve of found) {
+          if (curve.buckets.length) any = true;
+          const dash = this.store.runs.length > 1 ? run.style : STYLES[order % 3];
+          const line = /** @type {import("./plot.js").Curve} */ ({ name: this.label(run, name), colour: seriesColour(run.colour), dash, faint: curve.attempt < newest, x: [], y: [], low: [], high: [] });
+          const at = [];
+          for (const bucket of curve.buckets) {
+            const x = place(curve, bucket, this.view.axis, clocks, start);
+            if (x === null) continue;
+            if (bucket[7] > 0) bad.push(x);
+            if (bucket[6] === 0) continue;
+            line.x.push(x);
+            line.y.push(bucket[2]);
+            line.low?.push(bucket[3]);
+            line.high?.push(bucket[4]);
+            at.push(bucket[8]);
+          }
+          if (!line.x.length) continue;
+          if (this.view.smoothing > 0 && line.x.length > 3) {
+            curves.push({ ...line, faint: true, low: undefined, high: undefined });
+            times.push(at);
+            curves.push({ ...line, y: smooth(line.y, this.view.smoothing), low: undefined, high: undefined });
+          } else curves.push(line);
+          times.push(at);
+        }
+      });
+    }
+    return { curves, times, bad: bad.slice(-200), any };
+  }
+
+  /** @param {any} run @param {string} name */
+  label(run, name) {
+    return this.store.runs.length > 1 ? run.name : name;
+  }
+
+  /** Newest values, or those under the pointer. @param {number | null} [x] */
+  readout(x = null) {
+    const parts = [];
+    if (x !== null) {
+      let when = 0;
+      for (let i = 0; i < this.curves.length; i += 1) {
+        const curve = this.curves[i];
+        if (curve.faint && this.view.smoothing > 0) continue;
+        const found = valueAt(curve, x);
+        if (!found) continue;
+        when = this.times[i]?.[found.index] || when;
+        parts.push(this.entry(curve.colour, curve.dash, this.format(found.y), `${curve.name} · ${axisTitle(this.view.axis)} ${number(found.x)}`, curve.faint));
+      }
+      if (parts.length) parts.push(h("span", { class: "faint", title: when ? absolute(when) : "" }, `@ ${number(valueAt(this.curves[0], x)?.x ?? x, 6)}${when ? ` · ${ago(when)}, ${absolute(when).slice(11)}` : ""}`));
+    } else {
+      for (const run of this.store.runs) {
+        this.info.metrics.forEach((name, order) => {
+          const row = this.store.newest(run.id, name);
+          if (!row) return;
+          const dash = this.store.runs.length > 1 ? run.style : STYLES[order % 3];
+          const title = this.label(run, name);
+          parts.push(this.entry(seriesColour(run.colour), dash, this.format(row.last === null ? null : toNumber(row.last)), title, false, this.store.runs.length === 1 && this.info.metrics.length > 1 ? name : ""));
+        });
+      }
+      if (this.view.smoothing > 0) parts.push(h("span", { class: "faint" }, t("smoothed, EMA %(weight)s", { weight: this.view.smoothing })));
+    }
+    this.value.replaceChildren(...(parts.length ? parts : [h("span", { class: "none" }, t("no data"))]));
+  }
+
+  /** @param {string} colour @param {string} dash @param {string} text @param {string} title @param {boolean} [faint] @param {string} [name] */
+  entry(colour, dash, text, title, faint, name = "") {
+    const key = h("span", { class: `key${dash === "solid" ? "" : ` key-${dash}`}` });
+    key.style.setProperty("--key", colour);
+    return h("span", { class: `readout${faint ? " faint" : ""}`, title }, key, name ? h("span", { class: "muted" }, name) : null, h("span", { class: text === "NaN" ? "nan" : "" }, text));
+  }
+
+  /** @param {number | null} value */
+  format(value) {
+    return this.info.share && value !== null && Number.isFinite(value) ? percent(value) : number(value);
+  }
+
+  /** @param {string} text */
+  message(text) {
+    one(".skeleton", this.box)?.remove();
+    if (this.plot.ready) return;
+    let note = one(".chart-message", this.box);
+    if (!note) {
+      note = h("p", { class: "chart-message" });
+      this.box.append(note);
+    }
+    note.textContent = text;
+  }
+
+  destroy() {
+    watcher.unobserve(this.card);
+    visible.delete(this);
+    clearTimeout(this.timer);
+    this.plot.destroy();
+  }
+}
+
+/** @param {number | null} x */
+function hoverAll(x) {
+  for (const panel of visible) {
+    panel.plot.cursor(x);
+    panel.readout(x);
+  }
+}
+
+/** When the run's first value was measured. @param {import("./store.js").Store} store @param {string} run */
+function startOf(store, run) {
+  let start = Infinity;
+  for (const [key, curves] of store.curves) {
+    if (!key.startsWith(`${run} `)) continue;
+    for (const curve of curves) if (curve.buckets.length) start = Math.min(start, curve.buckets[0][8]);
+  }
+  const clock = store.clocks[run]?.[0];
+  return clock ? Math.min(start, clock[1]) : start;
+}
+
+/** The empty card of a panel. @param {PanelInfo} info */
+export function panelCard(info) {
+  return h(
+    "section",
+    { class: "card panel" },
+    h("div", { class: "card-head" }, h("h3", { class: "clip", title: info.title }, info.title), h("span", { class: "panel-value", "data-panel-value": true })),
+    h("div", { class: "chart" }, h("div", { class: "skeleton chart-skeleton" })),
+  );
+}
+
+for (const event of ["themechange"]) {
+  document.addEventListener(event, () => setTimeout(() => visible.forEach((panel) => panel.redraw()), 0));
+}
+
+export function redrawAll() {
+  for (const panel of visible) panel.redraw();
+}

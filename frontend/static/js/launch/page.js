@@ -1,0 +1,74 @@
+/** Launch: the YAML editor and the form show one text; the server says what is wrong and where. */
+
+import { api } from "../api.js";
+import { h, one, pageData } from "../dom.js";
+import { t } from "../i18n.js";
+import { Editor } from "./editor.js";
+import { Form } from "./form.js";
+
+/** @typedef {{path: string, message: string, line: number | null}} Found */
+
+const root = /** @type {HTMLFormElement} */ (one("#launch"));
+const verdict = /** @type {HTMLElement} */ (one("#verdict"));
+const problems = /** @type {HTMLElement} */ (one("#problems"));
+const button = /** @type {HTMLButtonElement} */ (one("#launch-button"));
+const editor = new Editor(/** @type {HTMLTextAreaElement} */ (one("#spec")), /** @type {HTMLElement} */ (one("#gutter")), typed);
+const form = new Form(/** @type {HTMLElement} */ (one("#spec-form")), pageData("spec-schema"), (change) => check(change));
+
+let sent = 0;
+let timer = 0;
+
+function typed() {
+  verdict.textContent = t("checking");
+  verdict.className = "small muted";
+  clearTimeout(timer);
+  timer = window.setTimeout(() => check(), 300);
+}
+
+/** @param {{path: string, value?: unknown}} [change] */
+async function check(change) {
+  clearTimeout(timer);
+  const number = ++sent;
+  const text = editor.text;
+  let answer;
+  try {
+    answer = await api(root.dataset.check || "", { body: { text, change, parent: root.dataset.parent } });
+  } catch (error) {
+    verdict.textContent = /** @type {Error} */ (error).message;
+    verdict.className = "small error-text";
+    return;
+  }
+  if (number !== sent) return; // a later check is on its way
+  if (change && editor.text === text) editor.replace(answer.text);
+  show(answer);
+}
+
+/** @param {{data: any, spec: any, problems: Found[], differences: any[]}} answer */
+function show(answer) {
+  const found = answer.problems;
+  button.disabled = found.length > 0;
+  verdict.className = found.length ? "badge badge-bad" : "badge badge-good";
+  verdict.textContent = found.length === 1 ? t("1 problem") : found.length ? t("%(n)s problems", { n: found.length }) : t("can be launched");
+  problems.replaceChildren(...found.map((one_) => h("button", { type: "button", class: "problem", onclick: () => editor.goTo(one_.line) }, h("span", { class: "faint" }, one_.line ? t("line %(n)s", { n: one_.line }) : ""), h("code", {}, one_.path), h("span", {}, one_.message))));
+  editor.mark(new Set(found.map((one_) => one_.line).filter((line) => line !== null)));
+  if (answer.data && typeof answer.data === "object") form.show(answer.data, found);
+  const box = one("#differences");
+  if (box) {
+    box.replaceChildren(...(answer.differences.length ? [h("table", { class: "table" }, h("tbody", {}, ...answer.differences.map(difference)))] : [h("p", { class: "card-body muted" }, found.length ? t("Shown once the spec is valid.") : t("Nothing yet."))]));
+  }
+}
+
+/** @param {{path: string, values: unknown[]}} row */
+function difference(row) {
+  const text = (/** @type {unknown} */ value) => (value === null || value === undefined ? t("not set") : JSON.stringify(value));
+  return h("tr", {}, h("td", { class: "small" }, h("code", {}, row.path), h("div", { class: "diff" }, h("div", { class: "removed" }, text(row.values[0])), h("div", { class: "added" }, text(row.values[1])))));
+}
+
+root.addEventListener("submit", () => {
+  button.disabled = true;
+  button.textContent = t("Launching …");
+});
+addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload(); // back from the run: the button is as it was
+});
+check();

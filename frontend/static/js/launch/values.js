@@ -1,0 +1,45 @@
+/** Between a field of the form and a value of the spec. What cannot be read is passed on as text: the server names it. */
+
+/** @param {HTMLInputElement} field @returns {unknown} undefined: back to the default */
+export function parseField(field) {
+  const text = field.value.trim();
+  if (!text) return undefined;
+  switch (field.dataset.kind) {
+    case "number":
+      return scalar(text);
+    case "list":
+      return text.split(/[,\s]+/).filter(Boolean).map(scalar);
+    case "map":
+      return parseMap(text);
+    case "flag":
+      return text === "true" ? true : text === "false" ? false : text;
+    default:
+      return text;
+  }
+}
+
+/** "1: 3000, 2: 6000" @param {string} text */
+function parseMap(text) {
+  /** @type {Record<string, unknown>} */
+  const found = {};
+  for (const pair of text.split(",")) {
+    const at = pair.lastIndexOf(":");
+    if (at < 0) return text;
+    found[pair.slice(0, at).trim()] = scalar(pair.slice(at + 1).trim());
+  }
+  return found;
+}
+
+/** @param {string} text */
+function scalar(text) {
+  const number = Number(text);
+  return text !== "" && Number.isFinite(number) ? number : text;
+}
+
+/** @param {HTMLInputElement} field @param {any} value */
+export function writeField(field, value) {
+  if (value === undefined || value === null) field.value = "";
+  else if (Array.isArray(value)) field.value = value.join(", ");
+  else if (typeof value === "object") field.value = Object.entries(value).map(([key, item]) => `${key}: ${item}`).join(", ");
+  else field.value = String(value);
+}

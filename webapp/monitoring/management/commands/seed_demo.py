@@ -1,0 +1,163 @@
+"""Fill a project with made-up runs to look at. With --live one more runs on until Ctrl-C."""
+
+import json
+import random
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import transaction
+
+from engine.records.events import Devices
+from engine.spec import ExperimentSpec
+from webapp import live
+from webapp.accounts.models import Project
+from webapp.accounts.services import first_admin
+from webapp.experiments import services
+from webapp.experiments.recipes import recipe
+from webapp.experiments.services import Launch
+from webapp.monitoring.ingest.devices import store_devices
+from webapp.monitoring.seed import curves, driver
+from webapp.problems import RefusedError
+
+NOTES = """Does a wider gate keep the pool fresh?
+
+- baseline: **0.6** for each category
+- see `pool.gate.shares`
+"""
+RATES = (4e-4, 2e-4, 8e-4)
+
+
+class Command(BaseCommand):
+    help = __doc__
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--runs", type=int, default=20)
+        parser.add_argument("--project", help="name or id; by default the oldest one")
+        parser.add_argument("--live", action="store_true", help="one more run, in real time")
+        parser.add_argument("--step-seconds", type=float, default=1.0, help="of the live run")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        projects = Project.objects.order_by("created_at")
+        if name := options["project"]:
+            projects = projects.filter(pk=name) | projects.filter(name__iexact=name)
+        project = projects.first()
+        if project is None:
+            raise CommandError("There is no such project: run ensure_admin first.")
+        self.random = random.Random(7)
+        try:
+            for index in range(options["runs"]):
+                run = self._past_run(project, index, options["runs"])
+                self.stdout.write(f"{run.pk} {run.name}")
+            self._devices()
+            self._reward_and_data(project)
+            if options["live"]:
+                self._live_run(project, options["step_seconds"])
+        except RefusedError as refused:
+            raise CommandError(refused.detail) from None
+
+    def _spec(self, seed: int) -> ExperimentSpec:
+        text = recipe("kg-search").text
+        spec = services.check_spec(text).model_dump(mode="json")
+        spec["seed"] = seed
+        for stage in spec["stages"]:
+            if stage["kind"] == "rl":
+                stage["optimizer"]["lr"] = RATES[seed % len(RATES)]
+                stage["group_size"] = (8, 4)[seed % 2]
+        return services.check_spec(spec)
+
+    def _launch(self, seed: int) -> Launch:
+        experiment = ("gate-width", "learning-rate", "kg-search")[seed % 3]
+        tags = [
+            tag
+            for tag, every in (("baseline", 5), ("sweep", 2), ("nightly", 7))
+            if seed % every == 0
+        ]
+        return Launch(experiment=experiment, notes=NOTES if seed % 3 == 0 else "", tags=tags)
+
+    @transaction.atomic
+    def _past_run(self, project: Project, index: int, total: int) -> Any:
+        age = 3600.0 * 5 * (total - index)
+        began = time.time() - age
+        user = first_admin()
+        assert user is not None
+        made = driver.begin(project, user, self._spec(index), self._launch(index), index, began)
+        broken = made.course.collapse_at
+        steps = broken + 2 if broken else (driver.RL_STEPS if index % 6 else 41)
+        for _ in driver.play(made, steps):
+            pass
+        made.send()
+        if broken:
+            driver.end(made, "failed", "The loss was not finite for two steps in a row.")
+        elif index % 6 == 0 and index:
+            driver.end(made, "stopped", "Stopped from the page.")
+        else:
+            driver.end(made, "succeeded")
+        driver.backdate(made, began, made.at)
+        return made.run
+
+    def _devices(self) -> None:
+        now = time.time()
+        store_devices(
+            [
+                Devices(
+                    source="sampler",
+                    seq=index + 1,
+                    at=now - 2 * (300 - index),
+                    node="workstation",
+                    devices=curves.devices(self.random, 0.7),
+                )
+                for index in range(300)
+            ]
+        )
+
+    def _reward_and_data(self, project: Project) -> None:
+        user = first_admin()
+        assert user is not None
+        if project.datasets.exists():
+            return
+        dataset = services.create_dataset(project, user, "held-out questions", "tasks")
+        rows = [
+            {"prompt": f"Question {n}?", "answer": f"A{n}", "category": f"{3 + n % 2} hops"}
+            for n in range(120)
+        ]
+        lines = [json.dumps(row).encode() for row in rows]
+        services.add_dataset_version(
+            dataset, user, lines, source={"kind": "upload", "file": "tasks.jsonl"}
+        )
+
+    def _live_run(self, project: Project, step_seconds: float) -> None:
+        user = first_admin()
+        assert user is not None
+        made = driver.begin(
+            project,
+            user,
+            self._spec(1000),
+            Launch(experiment="kg-search", name="live"),
+            1000,
+            time.time(),
+        )
+        self.stdout.write(f"{made.run.pk} live: Ctrl-C ends it")
+        try:
+            for _ in driver.play(made):
+                made.at = time.time()
+                for item in made.items:
+                    if item["kind"] != "spans":
+                        item["at"] = min(item["at"], made.at)
+                made.send()
+                store_devices(
+                    [
+                        Devices(
+                            source="sampler",
+                            seq=1,
+                            at=made.at,
+                            node="workstation",
+                            devices=curves.devices(self.random, 0.7),
+                        )
+                    ]
+                )
+                live.announce(made.run)
+                time.sleep(step_seconds)
+            driver.end(made, "succeeded")
+        except KeyboardInterrupt:
+            driver.end(made, "stopped", "Ended from the terminal.")
