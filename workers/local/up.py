@@ -37,20 +37,20 @@ def _welcome(stack: Stack, options: Options) -> None:
     say(f"\nCaravan is up: {stack.layout.url}")
     say(f"Log in once with {stack.login_link}")
     say("Ctrl-C stops it. `caravan login-link` makes another link.\n")
-    if options.demo:
-        _launch_quick_start(stack)
-
-
-def _launch_quick_start(stack: Stack) -> None:
-    """Launch it unless this database has it already. Its failure stops nothing."""
-    try:
-        run_id = manage(stack, ["launch_demo"])
-    except UserError as error:
-        say(f"the quick start was not launched: {error}")
-        return
-    if run_id:
+    if resumed := _try(stack, "resume_interrupted"):
+        say(f"resumed: {', '.join(resumed.split())}")
+    if options.demo and (run_id := _try(stack, "launch_demo")):
         say(f"the quick start runs: {stack.layout.url}/runs/{run_id}")
         follow_quick_start(stack.places, run_id, say)
+
+
+def _try(stack: Stack, command: str) -> str:
+    """What a command printed; its failure is said and stops nothing."""
+    try:
+        return manage(stack, [command])
+    except UserError as error:
+        say(str(error))
+        return ""
 
 
 def _interrupt_runs(stack: Stack) -> None:
