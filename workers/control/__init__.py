@@ -1,0 +1,1 @@
+"""Celery's side: short, idempotent commands that connect the database with Ray."""

@@ -1,0 +1,28 @@
+"""The Celery application of worker and beat: the sending side's, with our tasks and schedule."""
+
+import os
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
+django.setup()
+
+from webapp.queue import app  # noqa: E402  (needs the settings)
+from workers.control import tasks  # noqa: E402
+
+RECONCILE_S = 5
+
+app.conf.update(
+    beat_schedule={
+        "reconcile": {
+            "task": tasks.reconcile.name,
+            "schedule": RECONCILE_S,
+            # A reconciliation that could not run in time is worth nothing: the next one is due.
+            "options": {"expires": RECONCILE_S},
+        },
+    },
+    task_time_limit=120,
+    task_soft_time_limit=100,
+)
+
+__all__ = ["app"]

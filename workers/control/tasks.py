@@ -1,0 +1,103 @@
+"""The tasks: submit, stop, reconcile. Each may run twice, or late, and changes nothing more."""
+
+import logging
+import secrets
+from datetime import timedelta
+
+from celery import shared_task
+from django.utils import timezone
+
+from webapp.accounts.models import Project
+from webapp.experiments import services
+from webapp.experiments.models import Attempt, Run, State
+from webapp.experiments.states import due, newest_attempt
+from workers.control import ray_jobs
+
+log = logging.getLogger(__name__)
+
+START_LIMIT = timedelta(minutes=10)  # from submission until the driver has redeemed its ticket
+STOP_LIMIT = timedelta(seconds=90)  # for saving a checkpoint; then Ray ends the job
+
+
+@shared_task(name="caravan.submit")
+def submit(attempt_id: str) -> None:
+    """Give a queued attempt to Ray, unless it is not its turn or somebody did already."""
+    claim = services.claim(attempt_id)
+    if claim is None:
+        return
+    # Remembered before Ray hears of it: a job that nobody knows would never be stopped. Its own
+    # id each time: a job of an earlier try holds a ticket that no longer works, and ends itself.
+    submission_id = f"{attempt_id}-{secrets.token_hex(3)}"
+    services.submitted(attempt_id, submission_id)
+    try:
+        ray_jobs.submit(submission_id, attempt_id, claim.ticket)
+    except ray_jobs.RayUnreachableError as error:
+        services.requeue(attempt_id, f"waiting for Ray: {error}")
+    except ValueError as error:
+        services.fail_attempt(attempt_id, str(error))
+
+
+@shared_task(name="caravan.stop")
+def stop(run_id: str) -> None:
+    """A driver reads the wish itself; one that has not started yet is ended by Ray."""
+    attempt = newest_attempt(Run.objects.get(pk=run_id))
+    if attempt.state != State.STOPPING or attempt.token_digest:
+        return
+    _end_by_ray(attempt, "stopped before its driver had started")
+
+
+@shared_task(name="caravan.reconcile")
+def reconcile() -> None:
+    """Compare what the database wishes, what ingest hears and what Ray says; mend the rest."""
+    for project_id in Project.objects.filter(runs__state=State.QUEUED).distinct().values_list("pk"):
+        for attempt_id in due(project_id[0]):
+            submit(attempt_id)
+    for attempt in Attempt.objects.filter(state=State.STARTING, ended_at=None):
+        _look_at_start(attempt)
+    for silent in services.silent_attempts():
+        _look_at_silence(silent)
+    overdue = Attempt.objects.filter(
+        state=State.STOPPING, ended_at=None, run__stop_asked_at__lt=timezone.now() - STOP_LIMIT
+    )
+    for attempt in overdue:
+        _end_by_ray(attempt, f"did not stop within {STOP_LIMIT.seconds} s and was ended")
+
+
+def _look_at_start(attempt: Attempt) -> None:
+    """A job that ended, or hangs, before its driver said anything."""
+    if attempt.submitted_at is None:
+        return
+    waited = timezone.now() - attempt.submitted_at
+    try:
+        job = ray_jobs.status(attempt.ray_job_id)
+    except ray_jobs.RayUnreachableError:
+        return
+    if job.status is None and waited > timedelta(seconds=30):
+        services.requeue(attempt.pk, "Ray lost the job before it started")
+    elif job.status is not None and not job.is_live:
+        services.fail_attempt(attempt.pk, f"the driver ended before it started: {job.message}")
+    elif waited > START_LIMIT:
+        minutes = START_LIMIT.seconds // 60
+        _end_by_ray(attempt, f"the driver did not start within {minutes} minutes: {job.message}")
+
+
+def _look_at_silence(silent: services.Silent) -> None:
+    try:
+        job = ray_jobs.status(silent.ray_job_id)
+    except ray_jobs.RayUnreachableError:
+        services.mark_unreachable(silent)
+        return
+    if job.is_live:
+        services.mark_unreachable(silent)
+    else:
+        word = job.message or f"Ray says it {job.status}"
+        services.mark_lost(silent, f"no heartbeat for {silent.silence_s:.0f} s; {word}")
+
+
+def _end_by_ray(attempt: Attempt, reason: str) -> None:
+    try:
+        ray_jobs.stop(attempt.ray_job_id)
+    except ray_jobs.RayUnreachableError as error:
+        log.warning("%s could not be ended: %s", attempt.pk, error)
+        return
+    services.fail_attempt(attempt.pk, reason)
