@@ -18,4 +18,4 @@ COPY recipes /app/recipes
 
 USER caravan
 WORKDIR /home/caravan
-ENV PYTHONPATH=/app
+ENV PYTHONPATH=/app:/app/client

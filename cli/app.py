@@ -208,5 +208,7 @@ def add_client_commands() -> None:
         if not (error.name or "").startswith("caravan"):
             raise UserError(f"The client cannot be loaded: {error}.") from error
         return
-    app.registered_commands.extend(commands.app.registered_commands)
-    app.registered_groups.extend(commands.app.registered_groups)
+    remote = getattr(commands, "app", None)
+    if remote is not None:
+        app.registered_commands.extend(remote.registered_commands)
+        app.registered_groups.extend(remote.registered_groups)

@@ -51,7 +51,8 @@ def main(arguments: Sequence[str]) -> None:
     if python is None:
         print(HELP)
         return
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join([str(ROOT), str(ROOT / "client")])
+    environment = {**os.environ, "PYTHONPATH": path}
     os.execve(python, [str(python), "-P", "-m", "cli", *arguments], environment)
 
 

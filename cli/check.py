@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from workers.local.places import CHECKOUT
+from workers.local.places import CHECKOUT, PYTHON_PATH
 from workers.local.supervisor import inherited
 
 PYTHON_TREES = ("engine", "webapp", "workers", "client", "cli", "bench", "tests")
@@ -21,7 +21,7 @@ NO_SERVERS = {
     "DATABASE_URL": "postgresql://nobody@/none?host=/nonexistent",
     "REDIS_URL": "unix:///nonexistent",
     "CARAVAN_SECRET_KEY": "of no use to anybody: only for checks",
-    "PYTHONPATH": str(CHECKOUT),
+    "PYTHONPATH": PYTHON_PATH,
     "PYTHONWARNINGS": "ignore::RuntimeWarning",
 }
 

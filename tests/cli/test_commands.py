@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from workers.local.places import PYTHON_PATH
 
 
 def caravan(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "CARAVAN_HOME": str(home),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHON_PATH,
         "COLUMNS": "100",
     }
     return subprocess.run(

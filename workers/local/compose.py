@@ -53,7 +53,7 @@ def compose_layout() -> Layout:
     return Layout(
         python="python",
         home=HOME,
-        checkout="/app",
+        python_path="/app:/app/client",
         database_url="postgresql://caravan:${POSTGRES_PASSWORD}@postgres:5432/caravan",
         redis_url="redis://:${VALKEY_PASSWORD}@valkey:6379/0",
         web_bind=("0.0.0.0", WEB_PORT),

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workers.local import postgres, valkey
-from workers.local.places import CHECKOUT, Places, UserError
+from workers.local.places import PYTHON_PATH, Places, UserError
 from workers.local.processes import Layout
 
 OBJECT_STORE_BYTES = 256 * 2**20  # weights of small models; a laptop has no more to give
@@ -83,7 +83,7 @@ def make_layout(
     return Layout(
         python=sys.executable,
         home=str(places.home),
-        checkout=str(CHECKOUT),
+        python_path=PYTHON_PATH,
         database_url=cluster.url,
         redis_url=valkey.url(places),
         web_bind=(exposure.host, ports["web"]),

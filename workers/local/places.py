@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+PYTHON_PATH = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "client")])
 GENERATED_SECRETS = ("secret_key", "valkey_password", "ray_token")
 
 

@@ -17,7 +17,7 @@ class Layout:
 
     python: str
     home: str
-    checkout: str
+    python_path: str
     database_url: str
     redis_url: str
     web_bind: tuple[str, int]
@@ -87,7 +87,7 @@ def _shared_env(layout: Layout) -> dict[str, str]:
     shared = {
         "CARAVAN_HOME": layout.home,
         "CARAVAN_INGEST_URL": layout.ingest_url,
-        "PYTHONPATH": layout.checkout,
+        "PYTHONPATH": layout.python_path,
         "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
         **layout.extra,

@@ -232,9 +232,9 @@ class Supervisor:
         end([p for p, service in started_by(self.state.instance) if service == name], grace=2)
 
     def stop(self, seconds: float) -> None:
-        """Stop every service in reverse order, those that do not depend on each other at once."""
+        """Stop services before those they depend on, and as many as possible at once."""
         deadline = time.monotonic() + seconds
-        for wave in reversed(list(self._waves())):
+        for wave in self._waves():
             for child in wave:
                 if child.process is not None:
                     _send(child.process, child.service.stop_signal)
@@ -262,16 +262,12 @@ class Supervisor:
         self.say(f"{name} {how}{_seconds(began)}")
 
     def _waves(self) -> Iterable[list[Child]]:
-        """Services grouped so that each group depends only on earlier ones."""
-        placed: set[str] = set()
-        while len(placed) < len(self.children):
-            wave = [
-                child
-                for name, child in self.children.items()
-                if name not in placed
-                and all(d in placed or d not in self.children for d in child.service.depends_on)
-            ]
-            placed |= {child.service.name for child in wave}
+        """Services in the order of stopping: each group is needed by none that is left."""
+        left = dict(self.children)
+        while left:
+            needed = {d for child in left.values() for d in child.service.depends_on}
+            wave = [child for name, child in left.items() if name not in needed]
+            left = {name: child for name, child in left.items() if name in needed}
             yield wave
 
     def _last_words(self, child: Child) -> str:
