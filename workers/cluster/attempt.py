@@ -1,0 +1,208 @@
+"""One attempt of a run: what it was told, what it works with, and how far it has come."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import ray
+
+from engine.records.events import CheckpointSaved, StageChange
+from engine.spec import ExperimentSpec, SynthesiseStage
+from engine.telemetry.reporter import Reporter
+from workers.cluster import evaluation, limits
+from workers.cluster.control import Control
+from workers.cluster.crew import Crew
+from workers.cluster.evaluation import Outcome
+from workers.cluster.pool_actor import Totals
+from workers.cluster.reporting import Address
+from workers.cluster.storage import RunStorage
+
+LATEST = "checkpoints/latest.json"
+
+
+@dataclass(frozen=True)
+class Position:
+    """A finished step of a stage, and where its checkpoint lies in the run's storage."""
+
+    stage: int
+    step: int
+    version: int
+    path: str
+
+
+@dataclass
+class Attempt:
+    spec: ExperimentSpec
+    number: int
+    address: Address
+    storage: RunStorage
+    control: Control
+    reporter: Reporter
+    crew: Crew
+    resume: Position | None = None
+    totals: Totals = field(default_factory=Totals)
+    version: int = 0  # of the newest published weights
+    weights: list[Any] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    saved: tuple[int, int] = (-1, 0)  # stage and step of the newest checkpoint
+
+    def steps_before(self, index: int) -> int:
+        """Trainer steps of the stages before this one."""
+        return sum(getattr(stage, "steps", 0) for stage in self.spec.stages[:index])
+
+    def enter(self, index: int, step: int = 0) -> None:
+        """Say that a stage has begun, or how far it is."""
+        stage = self.spec.stages[index]
+        self.control.at(stage.kind, index, self.steps_before(index) + step)
+        steps = 0 if isinstance(stage, SynthesiseStage) else stage.steps
+        self.reporter.spool.add(
+            StageChange, index=index, name=stage.kind, state="running", step=step, steps=steps
+        )
+
+    def leave(self, index: int, summary: dict[str, Any]) -> None:
+        stage = self.spec.stages[index]
+        steps = 0 if isinstance(stage, SynthesiseStage) else stage.steps
+        self.reporter.spool.add(
+            StageChange,
+            index=index,
+            name=stage.kind,
+            state="done",
+            step=steps,
+            steps=steps,
+            summary=summary,
+        )
+
+    def start_step(self, index: int) -> int:
+        """The step of this stage from which the attempt goes on."""
+        return self.resume.step if self.resume and self.resume.stage == index else 0
+
+    def begin(self, index: int) -> None:
+        """Have the trainers begin a stage; where it is resumed, from its checkpoint."""
+        checkpoint = None
+        if self.resume is not None and self.resume.stage == index:
+            folder = self.storage.fetch(self.resume.path)
+            if folder is None:
+                raise FileNotFoundError(
+                    f"The checkpoint {self.resume.path} is not on the run's storage any more."
+                )
+            checkpoint = str(folder)
+        before = self.steps_before(index)
+        metas = self.crew.all_trainers(
+            "begin", index, before, checkpoint, limit_s=limits.START_S, what="the trainer to begin"
+        )
+        if checkpoint is not None:
+            self.totals = Totals(**metas[0]["totals"])
+            self.raise_version(metas[0]["version"] + 1)
+            self.saved = (index, self.start_step(index))
+        self.totals.trainer_step = before + self.start_step(index)
+
+    def raise_version(self, version: int) -> None:
+        self.crew.all_trainers(
+            "raise_version", version, limit_s=limits.CALL_S, what="the trainer to take a version"
+        )
+
+    def fetch_weights(self) -> None:
+        """Put the trainer's weights where rollouts can take them."""
+        call = self.crew.trainers[0].weights.remote()
+        self.version, self.weights = self.crew.wait([call], limits.CALL_S, "the weights")[0]
+
+    def save(self, index: int, step: int, final: bool = False) -> None:
+        """Write a checkpoint; complete, and known to a later attempt, on return."""
+        if self.saved == (index, step):
+            return
+        name = f"checkpoints/attempt-{self.number}/stage-{index}-step-{step:06d}"
+        meta = {"stage": index, "totals": asdict(self.totals)}
+        call = self.crew.trainers[0].save.remote(str(self.storage.path(name)), meta)
+        version, files = self.crew.wait([call], limits.SAVE_S, "the checkpoint")[0]
+        self.storage.publish(name)
+        self.storage.write_json(LATEST, asdict(Position(index, step, version, name)))
+        self.reporter.spool.add(
+            CheckpointSaved,
+            stage=index,
+            step=step,
+            version=version,
+            path=name,
+            files=files,
+            final=final,
+        )
+        self.saved = (index, step)
+
+    def start_evaluation(self, name: str, index: int, step: int) -> "PendingEvaluation":
+        """Have the rollout workers play the tasks named held_out or quick with these weights."""
+        parts = len(self.crew.rollouts)
+        calls = [
+            one.evaluate.remote(name, part, parts, self.version, self.weights)
+            for part, one in enumerate(self.crew.rollouts)
+        ]
+        return PendingEvaluation(name, index, step, self.version, calls)
+
+    def finish_evaluation(self, pending: "PendingEvaluation") -> dict[str, Any] | None:
+        """Wait for an evaluation, report it, and keep its outcomes on the run's storage.
+
+        None where the end was asked for meanwhile.
+        """
+        found = self.crew.wait(
+            pending.calls,
+            limits.EVALUATE_S,
+            f"the {pending.name} tasks to be played",
+            until=lambda: self.control.wants_end,
+        )
+        if found is None:
+            return None
+        outcomes = [one for part in found for one in part]
+        metrics = evaluation.metrics(outcomes)
+        self.reporter.metrics(self.steps_before(pending.stage) + pending.step, metrics)
+        summary = {
+            "name": pending.name,
+            "stage": pending.stage,
+            "step": pending.step,
+            "version": pending.version,
+            **{key.removeprefix("eval/"): value for key, value in metrics.items()},
+        }
+        self.evaluations.append(summary)
+        kept = {**summary, "attempt": self.number, "outcomes": [asdict(one) for one in outcomes]}
+        self.storage.write_json(_outcomes_file(pending.name, pending.stage, pending.step), kept)
+        return summary
+
+    def gain(self) -> dict[str, float]:
+        """Completion on the held-out tasks at the end of the last stage that was judged, minus
+        that at the end of the first, over all attempts; empty where there are not two."""
+        kept = []
+        for index, stage in enumerate(self.spec.stages):
+            if isinstance(stage, SynthesiseStage):
+                continue
+            path = self.storage.fetch(_outcomes_file("held_out", index, stage.steps))
+            if path is not None:
+                kept.append([Outcome(**one) for one in json.loads(path.read_text())["outcomes"]])
+        return evaluation.gain(kept[0], kept[-1]) if len(kept) > 1 else {}
+
+
+@dataclass(frozen=True)
+class PendingEvaluation:
+    name: str
+    stage: int
+    step: int
+    version: int
+    calls: list[Any]
+
+    def is_done(self) -> bool:
+        ready, _ = ray.wait(self.calls, num_returns=len(self.calls), timeout=0)
+        return len(ready) == len(self.calls)
+
+
+def _outcomes_file(name: str, stage: int, step: int) -> str:
+    return f"evaluations/stage-{stage}-step-{step:06d}-{name}.json"
+
+
+def newest_position(told: Position | None, storage: RunStorage) -> Position | None:
+    """Where to go on: the newest checkpoint that is complete on storage.
+
+    The control plane may not have heard of the last one when the attempt before died.
+    """
+    path = storage.fetch(LATEST)
+    if path is None:
+        return told
+    found = Position(**json.loads(path.read_text()))
+    if told is None or (found.stage, found.step) > (told.stage, told.step):
+        return found
+    return told

@@ -1,0 +1,206 @@
+"""The run driver: one process per attempt, from the ticket to the last word.
+
+It redeems its one-time ticket for a token and the frozen spec, finds where an earlier attempt
+stopped, and takes the stages in turn: tasks and demonstrations are synthesised, the model learns
+from the demonstrations, then rollouts and trainer work through the data pool. A heartbeat tells
+where it is and brings back what people wish: on stop or interrupt the stage ends at its next step
+with a checkpoint. Whatever fails ends the run as failed, with the reason, and the traceback in the
+run's log; no wait is without a limit (`limits`).
+"""
+
+import argparse
+import json
+import logging
+import random
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from types import FrameType
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from engine.spec import ExperimentSpec, RlStage, SftStage, SynthesiseStage
+from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
+from engine.telemetry.reporter import Reporter
+from workers.cluster import limits, stages, synthesised
+from workers.cluster.attempt import Attempt, Position, newest_position
+from workers.cluster.control import Control
+from workers.cluster.crew import Crew, RevokedAttemptError
+from workers.cluster.reporting import Address
+from workers.cluster.storage import RunStorage
+
+log = logging.getLogger("caravan.driver")
+
+
+@dataclass(frozen=True)
+class End:
+    """How the attempt ended: succeeded, stopped, failed or interrupted."""
+
+    state: str
+    reason: str = ""
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+class TerminatedError(BaseException):
+    """SIGTERM: Ray was told to end this job. A BaseException, so that nothing swallows it."""
+
+
+def main() -> int:
+    """Exit code 0 where the end was reached or wished for, 1 where the run failed."""
+    parser = argparse.ArgumentParser(prog="driver")
+    parser.add_argument("--ingest", required=True, help="URL of the ingest server")
+    parser.add_argument("--attempt", required=True, help="id of the attempt")
+    parser.add_argument("--ticket", required=True, help="one-time ticket of the attempt")
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+    connection = Connection(given.ingest)
+    told = redeem(connection, given.attempt, given.ticket)
+    address = Address(given.ingest, connection.token, told["run_id"], told["attempt_id"])
+    control = Control(address.connection(), float(told["heartbeat_s"]))
+    reporter = address.reporter("driver", on_revoked=control.revoke)
+    address.record_gaps(reporter)
+    control.start()
+    try:
+        end = live(told, address, control, reporter)
+    except RevokedAttemptError as error:
+        log.warning("This attempt leaves without a word: %s", error)
+        return 0
+    control.end()
+    if reporter.close(limits.SHIP_S):
+        address.forget()
+    finish(connection, end)
+    return 1 if end.state == "failed" else 0
+
+
+def redeem(connection: Connection, attempt: str, ticket: str) -> dict[str, Any]:
+    """Trade the ticket for the attempt's token and spec. Raises IngestError after the limit."""
+    deadline = time.monotonic() + limits.REDEEM_S
+    while True:
+        try:
+            return connection.redeem(attempt, ticket)
+        except IngestError as error:
+            if time.monotonic() >= deadline:
+                raise
+            log.warning("The ticket was not redeemed yet: %s", error)
+            time.sleep(random.uniform(0.5, 2.0))
+
+
+def live(told: dict[str, Any], address: Address, control: Control, reporter: Reporter) -> End:
+    """The attempt's life. Raises nothing but RevokedAttemptError."""
+    crew: Crew | None = None
+    try:
+        spec = ExperimentSpec.model_validate_json(json.dumps(told["spec"]))
+        ray.init(log_to_driver=True, logging_level=logging.WARNING)
+        signal.signal(signal.SIGTERM, _terminate)
+        crew = Crew(spec, told["attempt_number"], address, control)
+        storage = RunStorage(told["storage"])
+        attempt = Attempt(spec, told["attempt_number"], address, storage, control, reporter, crew)
+        attempt.resume = newest_position(_position(told.get("resume")), storage)
+        return take_stages(attempt)
+    except RevokedAttemptError:
+        raise
+    except TerminatedError:
+        return End(_ending(control), "Ray ended the job before it had stopped by itself")
+    except Exception as error:
+        log.exception("The run failed.")
+        reporter.error("The run failed.", error)
+        return End("failed", reason(error))
+    finally:
+        if crew is not None:
+            crew.dismiss(0.5 if sys.exc_info()[0] is RevokedAttemptError else limits.SHIP_S / 2)
+
+
+def take_stages(attempt: Attempt) -> End:
+    """All stages in turn, from where an earlier attempt stopped."""
+    started, model = time.monotonic(), ""
+    if attempt.resume is not None:
+        at = attempt.resume
+        attempt.reporter.log(f"Goes on from step {at.step} of stage {at.stage}, {at.path}.")
+    for index, stage in enumerate(attempt.spec.stages):
+        summary: dict[str, Any] | None
+        if isinstance(stage, SynthesiseStage):
+            summary = stages.synthesise(attempt, index)
+        elif attempt.resume is not None and index < attempt.resume.stage:
+            continue
+        else:
+            if not attempt.crew.trainers:
+                model = _start_crew(attempt)
+            summary = _train(attempt, index, stage)
+        if summary is None:
+            return End(_ending(attempt.control), "", _summary(attempt, started, model))
+        attempt.leave(index, summary)
+    return End("succeeded", "", _summary(attempt, started, model))
+
+
+def _train(attempt: Attempt, index: int, stage: SftStage | RlStage) -> dict[str, Any] | None:
+    attempt.enter(index, attempt.start_step(index))
+    if isinstance(stage, SftStage):
+        return stages.learn(attempt, index, stage)
+    return stages.reinforce(attempt, index, stage)
+
+
+def _start_crew(attempt: Attempt) -> str:
+    folder = attempt.storage.path(synthesised.FOLDER)
+    sentence = attempt.crew.start(str(folder), attempt.storage.place, asdict(attempt.totals))
+    attempt.reporter.log(f"The model has {sentence}.")
+    return sentence
+
+
+def _summary(attempt: Attempt, started: float, model: str) -> dict[str, Any]:
+    return {
+        "seconds": round(time.monotonic() - started, 1),
+        "model": model,
+        "evaluations": attempt.evaluations,
+        **attempt.gain(),
+        **asdict(attempt.totals),
+    }
+
+
+def _ending(control: Control) -> str:
+    return "interrupted" if control.command == "interrupt" else "stopped"
+
+
+def _position(resume: dict[str, Any] | None) -> Position | None:
+    if resume is None:
+        return None
+    return Position(resume["stage"], resume["step"], resume["version"], resume["checkpoint_path"])
+
+
+def reason(error: Exception) -> str:
+    """One line for people; the traceback is in the log."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    if isinstance(cause, RayActorError):
+        return f"An actor of the run died: {str(cause).splitlines()[0]}"
+    return f"{type(cause).__name__}: {cause}"[:2000]
+
+
+def finish(connection: Connection, end: End) -> None:
+    """The last word, repeated until ingest takes it or the limit is over."""
+    deadline = time.monotonic() + limits.FINISH_S
+    log.info("The attempt ends: %s %s", end.state, end.reason)
+    while True:
+        try:
+            connection.finish(end.state, end.reason, end.summary)
+            return
+        except (RevokedError, RefusedError) as error:
+            log.warning("Ingest does not take the end: %s", error)
+            return
+        except IngestError as error:
+            if time.monotonic() >= deadline:
+                log.error("Ingest was not told of the end: %s", error)
+                return
+            time.sleep(random.uniform(0.5, 2.0))
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise TerminatedError
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

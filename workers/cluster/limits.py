@@ -1,0 +1,15 @@
+"""The longest each wait of a run may take, in seconds. What is over its limit fails the run."""
+
+REDEEM_S = 120  # ingest answers the ticket
+START_S = 300  # Ray places an actor, which loads its model
+SYNTHESISE_S = 3600  # the synthesise stage
+STEP_S = 1800  # one training step, or a few of supervised learning
+BATCH_S = 1800  # rollouts make one batch, time in which training or rollouts are paused left out
+EVALUATE_S = 1800  # one evaluation
+SAVE_S = 600  # a checkpoint is written
+CALL_S = 60  # an actor answers a control call
+SHIP_S = 20  # telemetry is shipped at the end
+FINISH_S = 60  # ingest takes the news of the end
+
+HEARTBEAT_S = 3.0
+LONG_POLL_S = 1.0  # a call that waits for something returns after so long with nothing

@@ -1,0 +1,58 @@
+"""How the processes of a run report: each its own spool on local disk and its own shipper."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.records.events import Gap
+from engine.telemetry.connection import Connection
+from engine.telemetry.reporter import Reporter
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where and as whom to report. Handed from the driver to its actors in a call, in memory."""
+
+    url: str
+    token: str
+    run_id: str
+    attempt_id: str
+
+    def __repr__(self) -> str:
+        return f"Address({self.url}, {self.attempt_id})"  # the token stays out of every log
+
+    def reporter(self, source: str, on_revoked: Callable[[str], None] | None = None) -> Reporter:
+        folder = self._folder() / source
+        return Reporter(folder, source, self.connection(), on_revoked=on_revoked)
+
+    def connection(self) -> Connection:
+        return Connection(self.url, self.token)
+
+    def record_gaps(self, reporter: Reporter) -> None:
+        """What earlier attempts left unshipped on this machine can be shipped no more: say so."""
+        for folder in self._folder().parent.iterdir():
+            if folder.name == self.attempt_id:
+                continue
+            segments = [path for path in folder.rglob("*") if path.suffix in (".jsonl", ".open")]
+            items = sum(path.read_bytes().count(b"\n") for path in segments)
+            if items:
+                since = min(path.stat().st_mtime for path in segments)
+                what = f"telemetry that attempt {folder.name} had not shipped when it ended"
+                reporter.spool.add(Gap, what=what, items=items, since=since)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def forget(self) -> None:
+        """Remove the spools of this attempt on this machine: all of it arrived."""
+        shutil.rmtree(self._folder(), ignore_errors=True)
+
+    def _folder(self) -> Path:
+        """CARAVAN_SPOOL names the folder for all spools of a machine, on a disk of its own say."""
+        given = os.environ.get("CARAVAN_SPOOL")
+        base = Path(given or Path(tempfile.gettempdir()) / f"caravan-spool-{os.getuid()}")
+        base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = base / self.run_id / self.attempt_id
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder

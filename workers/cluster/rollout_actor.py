@@ -1,0 +1,305 @@
+"""A rollout worker as a Ray actor: `run` drives the agent loop, the other calls steer it."""
+
+import random
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from engine.environments.protocol import Task
+from engine.pool.group import pack
+from engine.pool.pool import Ticket
+from engine.records.trajectory import Trajectory
+from engine.spec import ExperimentSpec, RlStage
+from workers.cluster import limits, synthesised
+from workers.cluster.evaluation import Outcome, outcome
+from workers.cluster.pool_actor import Offer
+from workers.cluster.reporting import Address
+from workers.cluster.rollout_stats import tally
+
+MAX_UNSAVED = 8  # finished groups on their way to the pool
+IDLE_S = 0.5
+LOOK_FOR_WEIGHTS_S = 0.25
+EVALUATION_TEMPERATURE = 0.0
+
+# torch is imported where it is used: the driver imports this module and must stay small.
+
+
+@dataclass
+class _Production:
+    """An RL stage that groups are produced for."""
+
+    index: int
+    stage: RlStage
+    pool: Any
+    tasks: dict[str | None, list[Task]]  # by category; None: all
+
+
+@dataclass
+class _Started:
+    """A group under way."""
+
+    ticket: Ticket
+    version: int
+    finished: list[Trajectory] = field(default_factory=list)
+
+
+@dataclass
+class _Evaluation:
+    """Tasks to play once each with frozen weights, and what came of them."""
+
+    tasks: list[Task]
+    version: int
+    weights: list[Any]
+    done: threading.Event = field(default_factory=threading.Event)
+    finished: list[Trajectory] = field(default_factory=list)
+
+
+class RolloutActor:
+    """`run` is one thread's and owns the loop; the other methods leave it wishes and wait."""
+
+    def __init__(self, spec: str, index: int, attempt: int, address: Address) -> None:
+        """`spec`: as JSON."""
+        self._spec = ExperimentSpec.model_validate_json(spec)
+        self._index = index
+        self._name = f"rollout-{index}"
+        self._attempt = attempt
+        self._reporter = address.reporter(self._name)
+        self._loop: Any = None
+        self._tasks: dict[str, list[Task]] = {}
+        self._wake = threading.Event()
+        self._stopping = False
+        self._wanted: _Production | None = None
+        self._production: _Production | None = None
+        self._switched = threading.Event()
+        self._evaluation: _Evaluation | None = None
+        self._started: dict[str, _Started] = {}  # by group id
+        self._asking: Any = None  # one call of pool.start, which waits until there is room
+        self._asked_at = 0.0
+        self._saving: list[Any] = []  # calls of pool.finish
+
+    def load(self, synthesis: str) -> None:
+        """Make the environment, the tokenizer, and a model that waits for its weights."""
+        import torch
+
+        from engine.environments.kg_search import KgSearch, task_graph
+        from engine.models.hybrid import HybridConfig, HybridForCausalLM
+        from engine.rollout.agent_loop import AgentLoop
+        from engine.rollout.torch_sampler import TorchSampler
+        from engine.training.precision import choose_precision
+
+        torch.set_num_threads(1)
+        spec, folder = self._spec, Path(synthesis)
+        tokenizer = synthesised.tokenizer(folder)
+        config = HybridConfig.from_spec(
+            spec.model, tokenizer.vocab_size, tokenizer.pad_id, tokenizer.end_id
+        )
+        model = HybridForCausalLM(config)
+        dtype, _ = choose_precision(spec.trainer.precision)
+        sampler = TorchSampler(
+            model if dtype == torch.float32 else model.body_(dtype),
+            end_id=tokenizer.end_id,
+            capacity=spec.rollout.slots,
+            max_tokens=spec.environment.max_tokens,
+            seed=random.Random(f"{spec.seed} {self._name} {self._attempt}").randrange(2**31),
+            version=-1,
+        )
+        environment = KgSearch(task_graph(spec.environment.graph.cities), spec.environment)
+        self._loop = AgentLoop(
+            sampler, environment, tokenizer, spec.reward, spec.environment, self._name
+        )
+        self._tasks = {n: synthesised.tasks(folder, n) for n in ("training", "held_out", "quick")}
+
+    def run(self) -> None:
+        """Work until `stop`. What is raised here ends the run."""
+        while not self._stopping:
+            self._talk_to_pool()
+            if self._evaluation is not None and not self._started:
+                self._evaluate(self._evaluation)
+            elif self._loop.active:
+                self._step()
+            else:
+                self._rest()
+            self._reporter.tick(self._report_busy)
+
+    def produce(self, index: int, pool: Any) -> None:
+        """From now on produce groups for this RL stage."""
+        stage = self._spec.stages[index]
+        assert isinstance(stage, RlStage)
+        tasks: dict[str | None, list[Task]] = defaultdict(list)
+        for task in self._tasks["training"]:
+            if task.hops in stage.hops:
+                tasks[task.category].append(task)
+                tasks[None].append(task)
+        for category, some in tasks.items():
+            random.Random(f"order {self._spec.seed} {index} {category}").shuffle(some)
+        self._switch(_Production(index, stage, pool, dict(tasks)))
+
+    def cease(self) -> None:
+        """Produce no more groups; those under way are dropped."""
+        self._switch(None)
+
+    def evaluate(
+        self, name: str, part: int, parts: int, version: int, weights: list[Any]
+    ) -> list[Outcome]:
+        """Play every `parts`-th of the tasks named held_out or quick, between groups.
+
+        The weights are these alone until the last task has ended.
+        """
+        evaluation = _Evaluation(self._tasks[name][part::parts], version, weights)
+        self._evaluation = evaluation
+        self._wake.set()
+        if not evaluation.done.wait(limits.EVALUATE_S):
+            raise TimeoutError(f"{self._name}: the evaluation took over {limits.EVALUATE_S} s")
+        return [outcome(one) for one in evaluation.finished]
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+
+    def close(self, timeout_s: float) -> bool:
+        return self._reporter.close(timeout_s)
+
+    def _switch(self, wanted: _Production | None) -> None:
+        self._switched.clear()
+        self._wanted = wanted
+        self._wake.set()
+        if not self._switched.wait(limits.CALL_S):
+            raise TimeoutError(f"{self._name} did not change stage within {limits.CALL_S} s")
+
+    def _talk_to_pool(self) -> None:
+        """Take what was granted and ask for more; waits only where the stage changes."""
+        changes = self._wanted is not self._production
+        offer = self._answer(wait_s=2 * limits.LONG_POLL_S if changes else 0.0)
+        if changes:
+            self._drop_groups(offer)
+            self._production = self._wanted
+        elif offer is not None and self._production is not None:
+            self._accept(offer, self._production)
+        if self._wanted is self._production:
+            self._switched.set()
+        if self._production is not None and self._asking is None and self._evaluation is None:
+            self._ask(self._production)
+
+    def _ask(self, production: _Production) -> None:
+        """Ask for tickets; the pool answers once there is room. Without a free slot, or with
+        telemetry that cannot keep up, look for new weights now and then."""
+        free = 0 if self._reporter.spool.full else self._loop.free // production.stage.group_size
+        now = time.monotonic()
+        if not free and now - self._asked_at < LOOK_FOR_WEIGHTS_S:
+            return
+        self._asked_at = now
+        wait_s = limits.LONG_POLL_S if free else 0.0
+        version = self._loop.sampler.version
+        self._asking = production.pool.start.remote(self._name, version, free, wait_s)
+
+    def _answer(self, wait_s: float) -> Offer | None:
+        if self._asking is None:
+            return None
+        ready, _ = ray.wait([self._asking], timeout=wait_s)
+        if not ready:
+            return None
+        self._asking = None
+        offer: Offer = ray.get(ready[0], timeout=limits.CALL_S)
+        return offer
+
+    def _accept(self, offer: Offer, production: _Production) -> None:
+        if self._evaluation is not None:  # it waits for the groups under way: start no others
+            self._abandon(production, [ticket.number for ticket in offer.tickets])
+            return
+        if offer.weights and offer.version > self._loop.sampler.version:
+            self._load_weights(offer.version, offer.weights)
+        for ticket in offer.tickets:
+            tasks = production.tasks[ticket.category]
+            group_id = f"{self._attempt}-{production.index}-{ticket.number}"
+            self._started[group_id] = _Started(ticket, self._loop.sampler.version)
+            self._loop.submit(
+                tasks[ticket.number % len(tasks)],
+                group_id,
+                copies=production.stage.group_size,
+                temperature=self._spec.rollout.temperature,
+            )
+
+    def _step(self) -> None:
+        with self._reporter.phases.phase("generate"):
+            finished = self._loop.step()
+        for trajectory in finished:
+            group = self._started[trajectory.group_id]
+            group.finished.append(trajectory)
+            if self._production is None or len(group.finished) < self._production.stage.group_size:
+                continue
+            del self._started[trajectory.group_id]
+            packed = pack(group.ticket.number, group.version, group.finished, time.time())
+            call = self._production.pool.finish.remote(packed, tally(group.finished))
+            self._saving.append(call)
+            self._reporter.keeper.add_group(group.finished)
+        self._check_saved(at_most=MAX_UNSAVED)
+
+    def _check_saved(self, at_most: int) -> None:
+        """Raise what the pool raised; wait while too many groups are on their way to it."""
+        while self._saving:
+            wait_s = limits.CALL_S if len(self._saving) > at_most else 0.0
+            ready, self._saving = ray.wait(self._saving, num_returns=1, timeout=wait_s)
+            if not ready:
+                if wait_s:
+                    raise TimeoutError(f"The pool took no group for {limits.CALL_S} s.")
+                return
+            ray.get(ready, timeout=limits.CALL_S)
+
+    def _rest(self) -> None:
+        """Nothing to do: wait for the pool's answer or a call."""
+        if self._asking is not None:
+            with self._reporter.phases.phase("queue"):
+                ray.wait([self._asking], timeout=IDLE_S)
+        elif self._wake.wait(IDLE_S):
+            self._wake.clear()
+
+    def _evaluate(self, evaluation: _Evaluation) -> None:
+        with self._reporter.phases.phase("evaluate"):
+            if evaluation.version != self._loop.sampler.version:
+                self._load_weights(evaluation.version, evaluation.weights)
+            for task in evaluation.tasks:
+                self._loop.submit(
+                    task,
+                    f"evaluation-{self._attempt}-{evaluation.version}-{task.id}"[:80],
+                    purpose="evaluate",
+                    temperature=EVALUATION_TEMPERATURE,
+                )
+            while self._loop.active and not self._stopping:
+                for trajectory in self._loop.step():
+                    evaluation.finished.append(trajectory)
+                    self._reporter.keeper.add_group([trajectory])
+                self._reporter.tick(self._report_busy)
+        self._evaluation = None
+        evaluation.done.set()
+
+    def _load_weights(self, version: int, weights: list[Any]) -> None:
+        import torch
+
+        with self._reporter.phases.phase("sync"):
+            arrays = ray.get(weights[0], timeout=limits.CALL_S)
+            self._loop.sampler.load_weights(
+                version, {name: torch.tensor(array) for name, array in arrays.items()}
+            )
+
+    def _drop_groups(self, offer: Offer | None) -> None:
+        """Leave a stage: what is under way was not produced, what is finished is saved."""
+        self._check_saved(at_most=0)
+        tickets = [group.ticket.number for group in self._started.values()]
+        tickets += [ticket.number for ticket in offer.tickets] if offer else []
+        if self._production is not None:
+            self._abandon(self._production, tickets)
+        self._started.clear()
+        self._loop.cancel()
+
+    def _abandon(self, production: _Production, tickets: list[int]) -> None:
+        if tickets:
+            ray.get(production.pool.abandon.remote(tickets), timeout=limits.CALL_S)
+
+    def _report_busy(self, share: float) -> None:
+        if self._production is not None:
+            self._production.pool.busy.remote(self._name, share)

@@ -1,0 +1,219 @@
+"""The stages of a run: synthesise, learn from demonstrations, reinforce through the pool.
+
+Each returns its summary, or None where the end was asked for; everything is saved then.
+"""
+
+import time
+from statistics import fmean
+from typing import Any
+
+from engine.spec import RlStage, SftStage
+from workers.cluster import limits, synthesised
+from workers.cluster.attempt import Attempt, PendingEvaluation
+from workers.cluster.control import Latches
+from workers.cluster.crew import LimitError
+from workers.cluster.pool_actor import Batch, PoolPlan, Totals
+
+SFT_CHUNK_S = 1.0  # of supervised steps between two looks at what people wish
+TOLD_EVERY_S = 2.0
+
+RL_FIGURES = {
+    "loss": "train/loss",
+    "grad_norm": "train/grad_norm",
+    "entropy": "train/entropy",
+    "share_at_cap": "train/clip_fraction",
+    "weight_mean": "train/importance_weight_mean",
+    "weight_p99": "train/importance_weight_p99",
+    "weight_max": "train/importance_weight_max",
+    "ess": "train/ess",
+    "sampler_kl": "train/kl_sampler",
+    "lr": "train/lr",
+    "step_s": "train/step_s",
+    "loss_tokens": "train/tokens",
+}
+SFT_FIGURES = {
+    "loss": "sft/loss",
+    "token_accuracy": "sft/token_accuracy",
+    "grad_norm": "train/grad_norm",
+    "lr": "train/lr",
+    "step_s": "train/step_s",
+    "loss_tokens": "train/tokens",
+}
+
+
+def synthesise(attempt: Attempt, index: int) -> dict[str, Any] | None:
+    """Make tasks, tokenizer and demonstrations, unless an earlier attempt has."""
+    summary = synthesised.summary_of(attempt.storage.fetch(synthesised.FOLDER))
+    if summary is None:
+        attempt.enter(index)
+        folder = attempt.storage.path(synthesised.FOLDER)
+        summary = attempt.crew.synthesise(str(folder))
+        if summary is not None:
+            attempt.storage.publish(synthesised.FOLDER)
+    return summary
+
+
+def learn(attempt: Attempt, index: int, stage: SftStage) -> dict[str, Any] | None:
+    """Supervised steps on the demonstrations, a second's worth at a time."""
+    attempt.begin(index)
+    step, chunk, told_at = attempt.start_step(index), 1, 0.0
+    every, last = attempt.spec.checkpoint.every_steps, stage.steps
+    while step < last:
+        if _wait_while_paused(attempt):
+            attempt.save(index, step)
+            return None
+        count = min(chunk, last - step, every - step % every)
+        figures = attempt.crew.all_trainers(
+            "sft_steps", count, limit_s=limits.STEP_S, what="supervised steps"
+        )[0]
+        for found in figures:
+            step += 1
+            attempt.reporter.metrics(attempt.steps_before(index) + step, _named(found, SFT_FIGURES))
+        attempt.totals.trainer_step = attempt.steps_before(index) + step
+        chunk = max(1, int(SFT_CHUNK_S / figures[-1]["step_s"]))
+        if step % every == 0 or step == last:
+            attempt.save(index, step, final=step == last)
+        if time.monotonic() - told_at >= TOLD_EVERY_S:
+            told_at = time.monotonic()
+            attempt.enter(index, step)
+    return _judge(attempt, index, last)
+
+
+def reinforce(attempt: Attempt, index: int, stage: RlStage) -> dict[str, Any] | None:
+    """Rollouts fill the pool, the trainer empties it, and each step publishes its weights."""
+    attempt.begin(index)
+    start, every = attempt.start_step(index), attempt.spec.checkpoint.every_steps
+    pool = _open_pool(attempt, index, stage, start)
+    attempt.crew.all_rollouts("produce", index, pool)
+    quick: PendingEvaluation | None = None
+    try:
+        for step in range(start + 1, stage.steps + 1):
+            attempt.enter(index, step - 1)
+            asked_at = time.monotonic()
+            batch = _next_batch(attempt, step)
+            if batch is None:
+                _checkpoint(attempt, index, step - 1)
+                return None
+            waited_s = time.monotonic() - asked_at
+            figures = attempt.crew.all_trainers(
+                "rl_step", step, pool, limit_s=limits.STEP_S, what=f"training step {step}"
+            )[0]
+            attempt.totals.trainer_step = attempt.steps_before(index) + step
+            _publish(attempt)
+            _report(attempt, figures, batch, waited_s)
+            if step % every == 0 or step == stage.steps:
+                _checkpoint(attempt, index, step, final=step == stage.steps)
+            quick = _evaluate_on_schedule(attempt, index, step, stage, quick)
+    finally:
+        attempt.control.on_latches(None)
+    attempt.crew.all_rollouts("cease")
+    return _judge(attempt, index, stage.steps)
+
+
+def _open_pool(attempt: Attempt, index: int, stage: RlStage, start: int) -> Any:
+    """The stage's pool, with what an earlier attempt left in it, and the first weights."""
+    spec, pool = attempt.spec.pool, attempt.crew.pool
+    plan = PoolPlan(
+        stage=index,
+        batch=stage.prompts_per_step,
+        max_staleness=spec.max_staleness,
+        capacity=spec.capacity,
+        shares=dict(spec.gate.shares),
+        max_wait_s=spec.gate.max_wait_s,
+        attempt=attempt.number,
+        committed_step=start,
+    )
+    newest = attempt.crew.wait([pool.open.remote(plan)], limits.START_S, "the pool to open")[0]
+    if newest:  # an earlier attempt published up to here
+        attempt.raise_version(newest + 1)
+    _publish(attempt)
+
+    def latch(latches: Latches) -> None:
+        pool.latch.remote(latches.rollouts, latches.training)
+
+    attempt.control.on_latches(latch)
+    return pool
+
+
+def _publish(attempt: Attempt) -> None:
+    attempt.fetch_weights()
+    call = attempt.crew.pool.publish.remote(
+        attempt.version, attempt.weights, attempt.totals.trainer_step
+    )
+    attempt.crew.wait([call], limits.CALL_S, "the pool to take the weights")
+
+
+def _next_batch(attempt: Attempt, step: int) -> Batch | None:
+    """The groups of a step; None where the end was asked for. A pause spends none of the limit."""
+    left = float(limits.BATCH_S)
+    while not attempt.control.wants_end:
+        asked_at = time.monotonic()
+        call = attempt.crew.pool.take.remote(step, limits.LONG_POLL_S)
+        batch: Batch | None = attempt.crew.wait([call], limits.CALL_S, "the pool")[0]
+        if batch is not None:
+            return batch
+        if not (attempt.control.latches.rollouts or attempt.control.latches.training):
+            left -= time.monotonic() - asked_at
+        if left <= 0:
+            call = attempt.crew.pool.snapshot.remote()
+            held = attempt.crew.wait([call], limits.CALL_S, "the pool")[0]
+            raise LimitError(
+                f"No batch for step {step} within {limits.BATCH_S} s: {held['waiting']} groups "
+                f"wait, {held['produced']} were produced, discarded {held['discarded']}."
+            )
+    return None
+
+
+def _wait_while_paused(attempt: Attempt) -> bool:
+    """Hold while training is paused; True where the end was asked for."""
+    control = attempt.control
+    while control.latches.training and not control.wants_end:
+        attempt.crew.check()
+        control.changed.wait(limits.LONG_POLL_S)
+        control.changed.clear()
+    return control.wants_end
+
+
+def _checkpoint(attempt: Attempt, index: int, step: int, final: bool = False) -> None:
+    """Save, then tell the pool that what was trained on up to here is consumed for good."""
+    totals = attempt.crew.wait([attempt.crew.pool.totals.remote()], limits.CALL_S, "the pool")[0]
+    attempt.totals = Totals(**totals)
+    attempt.save(index, step, final)
+    call = attempt.crew.pool.commit.remote(step)
+    attempt.crew.wait([call], limits.SAVE_S, "the pool to commit")
+
+
+def _evaluate_on_schedule(
+    attempt: Attempt, index: int, step: int, stage: RlStage, pending: PendingEvaluation | None
+) -> PendingEvaluation | None:
+    """Start the evaluation that is due after this step; report the one before once it is there.
+
+    Training goes on meanwhile. After the last step all held-out tasks follow instead.
+    """
+    due = step % attempt.spec.evaluation.every_steps == 0 and step < stage.steps
+    if pending is not None and (due or step == stage.steps or pending.is_done()):
+        attempt.finish_evaluation(pending)
+        pending = None
+    return attempt.start_evaluation("quick", index, step) if due else pending
+
+
+def _judge(attempt: Attempt, index: int, step: int) -> dict[str, Any] | None:
+    """Play all held-out tasks with the weights at the end of a stage; the stage's summary."""
+    attempt.fetch_weights()
+    attempt.control.at("evaluate", index, attempt.steps_before(index) + step)
+    return attempt.finish_evaluation(attempt.start_evaluation("held_out", index, step))
+
+
+def _report(attempt: Attempt, figures: dict[str, float], batch: Batch, waited_s: float) -> None:
+    lags = [float(lag) for lag in batch.staleness]
+    values = {
+        **_named(figures, RL_FIGURES),
+        "pool/staleness_mean": fmean(lags),
+        "pool/staleness_max": max(lags),
+        "pool/wait_s": waited_s,
+    }
+    attempt.reporter.metrics(attempt.totals.trainer_step, values)
+
+
+def _named(figures: dict[str, float], names: dict[str, str]) -> dict[str, float]:
+    return {name: figures[key] for key, name in names.items() if key in figures}

@@ -1,0 +1,90 @@
+"""A run's storage: a folder that all its machines see, or any place that fsspec reaches.
+
+Where it is remote, files are written to a local folder first and uploaded whole.
+"""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from engine.pool.wal import FolderStore, Store
+
+
+class RunStorage:
+    def __init__(self, place: str) -> None:
+        """`place`: a path, or an fsspec URL such as s3://bucket/runs/run_x."""
+        self.place = place.rstrip("/")
+        self._remote: Any = None
+        if "://" in place and not place.startswith("file://"):
+            self._remote, self._root = fsspec.core.url_to_fs(self.place)
+            self.folder = Path(tempfile.mkdtemp(prefix="caravan-run-"))
+        else:
+            self.folder = Path(self.place.removeprefix("file://"))
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def path(self, name: str) -> Path:
+        """Where a file or folder of the run lies, or shall be written, on this machine."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def publish(self, name: str) -> None:
+        """Make a file or folder that was written to `path(name)` last: upload it where needed."""
+        if self._remote is not None:
+            path = self.folder / name
+            self._remote.put(str(path), f"{self._root}/{name}", recursive=path.is_dir())
+
+    def fetch(self, name: str) -> Path | None:
+        """A file or folder that was published, on this machine; None where there is none."""
+        path = self.folder / name
+        if path.exists() or self._remote is None:
+            return path if path.exists() else None
+        if not self._remote.exists(f"{self._root}/{name}"):
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._remote.get(f"{self._root}/{name}", str(path), recursive=True)
+        return path
+
+    def write_json(self, name: str, data: Any) -> None:
+        path = self.path(name)
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(json.dumps(data, allow_nan=False))
+        partial.replace(path)
+        self.publish(name)
+
+    def store(self, name: str) -> Store:
+        """A place for whole, durable objects."""
+        if self._remote is None:
+            return FolderStore(self.folder / name)
+        return RemoteStore(self._remote, f"{self._root}/{name}")
+
+    def forget_local(self) -> None:
+        """Remove the local copies of remote storage."""
+        if self._remote is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class RemoteStore:
+    """Objects in a folder of an object store, whose writes are whole and durable or fail."""
+
+    def __init__(self, filesystem: Any, folder: str) -> None:
+        self._filesystem = filesystem
+        self._folder = folder
+        filesystem.makedirs(folder, exist_ok=True)
+
+    def put(self, name: str, data: bytes) -> None:
+        self._filesystem.pipe_file(f"{self._folder}/{name}", data)
+
+    def get(self, name: str) -> bytes:
+        return bytes(self._filesystem.cat_file(f"{self._folder}/{name}"))
+
+    def names(self) -> list[str]:
+        found = self._filesystem.ls(self._folder, detail=False, refresh=True)
+        return [str(path).rsplit("/", 1)[1] for path in found]
+
+    def remove(self, name: str) -> None:
+        self._filesystem.rm_file(f"{self._folder}/{name}")

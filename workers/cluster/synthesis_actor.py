@@ -1,0 +1,39 @@
+"""The synthesise stage as a Ray actor: a process of its own, whose memory ends with it."""
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.spec import ExperimentSpec
+from workers.cluster import limits, synthesised
+from workers.cluster.reporting import Address
+
+SHOWN_DEMONSTRATIONS = 100  # stored as trajectories, for people to look at
+
+
+class SynthesisActor:
+    def make(self, spec: str, folder: str, address: Address) -> dict[str, Any]:
+        """Synthesise into `folder`; `spec` is JSON. Returns the summary."""
+        from engine.synthesis import synthesise
+
+        reporter = address.reporter("synthesis")
+        said = ""
+
+        def progress(done: int, total: int, what: str) -> None:
+            nonlocal said
+            if what != said or done == total:
+                said = what
+                reporter.log(
+                    f"synthesise: {what}" + (f" {done:,} of {total:,}" if total > 1 else "")
+                )
+
+        try:
+            made = synthesise(ExperimentSpec.model_validate_json(spec), progress)
+            summary = synthesised.save(Path(folder), made)
+            for demonstration in made.demonstrations[:SHOWN_DEMONSTRATIONS]:
+                # Other runs of this seed make the same demonstrations; what is stored is one run's.
+                reporter.keeper.add_group([replace(demonstration, id=uuid.uuid4().hex)])
+            return summary
+        finally:
+            reporter.close(limits.SHIP_S)

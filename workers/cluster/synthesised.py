@@ -1,0 +1,145 @@
+"""What the synthesise stage made, kept on the run's storage and loaded by every actor."""
+
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zstandard
+
+from engine.environments.protocol import Task
+from engine.records.trajectory import Reward, Segment, StopReason, Trajectory
+from engine.synthesis import Synthesis, Tokenizer
+
+FOLDER = "synthesis"
+BUCKETED_BATCHES = 16
+
+_DONE = "done.json"  # written last
+
+
+def save(folder: Path, made: Synthesis) -> dict[str, Any]:
+    """Write everything but the graph, which the spec gives again; returns the summary."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made.tokenizer.save(folder / "tokenizer")
+    for name in ("training", "held_out", "quick"):
+        _write(folder / f"{name}.jsonl.zst", map(vars, getattr(made, name)))
+    _write_demonstrations(folder / "demonstrations.npz", made.demonstrations)
+    summary = {
+        "tasks": len(made.training),
+        "held_out": len(made.held_out),
+        "quick": len(made.quick),
+        "demonstrations": len(made.demonstrations),
+        "entities": len(made.graph.kinds),
+        "funnels": made.funnels,
+    }
+    (folder / _DONE).write_text(json.dumps(summary))
+    return summary
+
+
+def summary_of(folder: Path | None) -> dict[str, Any] | None:
+    """The summary of a stage that was finished, None otherwise."""
+    if folder is None or not (folder / _DONE).exists():
+        return None
+    found: dict[str, Any] = json.loads((folder / _DONE).read_text())
+    return found
+
+
+def tasks(folder: Path, name: str) -> list[Task]:
+    """`name`: training, held_out or quick."""
+    return [Task(**item) for item in _read(folder / f"{name}.jsonl.zst")]
+
+
+class Demonstrations:
+    """The tokens of all demonstrations and in which order they are learned."""
+
+    def __init__(self, folder: Path, batch_size: int, seed: int) -> None:
+        with np.load(folder / "demonstrations.npz") as arrays:
+            self._ids, self._mask = arrays["ids"], arrays["mask"]
+            self._starts = np.concatenate([[0], np.cumsum(arrays["lengths"])])
+        self._lengths = np.diff(self._starts)
+        self._batch_size = min(batch_size, len(self._lengths))
+        self._seed = seed
+        self._epoch = (-1, [[0]])
+
+    def batch(self, step: int) -> list[Trajectory]:
+        """The batch of a step, counted from 0: the same in every process and after a resume."""
+        in_epoch = len(self._lengths) // self._batch_size
+        epoch, place = divmod(step, in_epoch)
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self._order(epoch))
+        return [self._demonstration(index) for index in self._epoch[1][place]]
+
+    def _order(self, epoch: int) -> list[list[int]]:
+        """A shuffled epoch, cut into batches of like length: padding costs time."""
+        draw = random.Random(f"demonstrations {self._seed} {epoch}")
+        shuffled = list(range(len(self._lengths)))
+        draw.shuffle(shuffled)
+        batches = []
+        window = self._batch_size * BUCKETED_BATCHES
+        for start in range(0, len(shuffled), window):
+            part = sorted(shuffled[start : start + window], key=lambda i: int(self._lengths[i]))
+            for at in range(0, len(part) - self._batch_size + 1, self._batch_size):
+                batches.append(part[at : at + self._batch_size])
+        draw.shuffle(batches)
+        return batches
+
+    def _demonstration(self, index: int) -> Trajectory:
+        start, stop = self._starts[index], self._starts[index + 1]
+        size = int(stop - start)
+        segment = Segment(
+            ids=self._ids[start:stop].tolist(),
+            loss_mask=self._mask[start:stop].tolist(),
+            logprobs=[0.0] * size,
+            versions=[-1] * size,
+        )
+        return Trajectory(
+            id=str(index),
+            task_id="",
+            group_id="",
+            category="",
+            prompt="",
+            answer="",
+            segments=[segment],
+            steps=[],
+            stop_reason=StopReason.ANSWERED,
+            reward=Reward(None, False),
+            success=True,
+            worker="",
+            started_at="",
+            duration_s=0.0,
+            sampled_tokens=size,
+            purpose="demonstration",
+        )
+
+
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer.load(folder / "tokenizer")
+
+
+def tokenizer_files(folder: Path) -> dict[str, bytes]:
+    """Name -> content, for the folder of a checkpoint."""
+    return {path.name: path.read_bytes() for path in (folder / "tokenizer").iterdir()}
+
+
+def _write(path: Path, items: Iterable[dict[str, Any]]) -> None:
+    with zstandard.open(path, "wt", encoding="utf-8") as file:
+        for item in items:
+            file.write(json.dumps(item, ensure_ascii=False) + "\n")
+
+
+def _write_demonstrations(path: Path, made: list[Trajectory]) -> None:
+    """Tokens and masks end to end; a demonstration has one segment."""
+    segments = [one.segments[0] for one in made]
+    np.savez(
+        path,
+        ids=np.array([i for segment in segments for i in segment.ids], dtype=np.int32),
+        mask=np.array([m for segment in segments for m in segment.loss_mask], dtype=np.bool_),
+        lengths=np.array([len(segment.ids) for segment in segments], dtype=np.int64),
+    )
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    with zstandard.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]

@@ -1,0 +1,138 @@
+"""One rank of the trainer as a Ray actor. The driver has every rank take the same step."""
+
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from engine.spec import ExperimentSpec, RlStage, SftStage
+from workers.cluster import limits, synthesised
+from workers.cluster.reporting import Address
+
+BUSY = "time/busy_share_trainer"
+
+# torch is imported where it is used: the driver imports this module and must stay small.
+
+
+class TrainerActor:
+    def __init__(self, spec: str, rank: int, world: int, address: Address) -> None:
+        """`spec`: as JSON."""
+        self._spec = ExperimentSpec.model_validate_json(spec)
+        self._rank, self._world = rank, world
+        self._reporter = address.reporter(f"trainer-{rank}")
+        self._trainer: Any = None
+        self._demonstrations: synthesised.Demonstrations | None = None
+        self._folder = Path()
+        self._steps_before = 0  # trainer steps of the stages before this one
+        self._weights: Any = None  # keeps the newest published weights alive
+
+    def rendezvous(self) -> str:
+        """An address at which the ranks can meet; asked of rank 0."""
+        import socket
+
+        host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        with socket.socket() as probe:
+            probe.bind((host, 0))
+            return f"tcp://{host}:{probe.getsockname()[1]}"
+
+    def load(self, synthesis: str, rendezvous: str) -> str:
+        """Make the model for the synthesised tokenizer; one sentence on the precision."""
+        import torch
+        import transformers
+
+        from engine.models.hybrid import HybridConfig
+        from engine.training.trainer import Trainer
+
+        transformers.utils.logging.disable_progress_bar()
+        torch.set_num_threads(self._spec.trainer.threads)
+        self._folder = Path(synthesis)
+        tokenizer = synthesised.tokenizer(self._folder)
+        config = HybridConfig.from_spec(
+            self._spec.model, tokenizer.vocab_size, tokenizer.pad_id, tokenizer.end_id
+        )
+        if self._world > 1:
+            torch.distributed.init_process_group(
+                "gloo",
+                init_method=rendezvous,
+                rank=self._rank,
+                world_size=self._world,
+                timeout=timedelta(seconds=limits.STEP_S),
+            )
+        self._trainer = Trainer(
+            self._spec,
+            config,
+            rank=self._rank,
+            world=self._world,
+            all_reduce=torch.distributed.all_reduce if self._world > 1 else None,
+        )
+        return f"{self._trainer.model.num_parameters():,} parameters, {self._trainer.dtype}"
+
+    def begin(self, index: int, steps_before: int, checkpoint: str | None) -> dict[str, Any]:
+        """Start a stage, from a checkpoint of this stage where one is given; its meta data."""
+        stage = self._stage(index)
+        self._trainer.begin(stage)
+        meta: dict[str, Any] = {}
+        if checkpoint is not None:
+            meta = self._trainer.load(Path(checkpoint))
+        self._steps_before = steps_before
+        if isinstance(stage, SftStage):
+            seed = self._spec.seed + index
+            self._demonstrations = synthesised.Demonstrations(self._folder, stage.batch_size, seed)
+        return meta
+
+    def sft_steps(self, count: int) -> list[dict[str, float]]:
+        """Take this many steps of supervised learning; figures of each, with its seconds."""
+        assert self._demonstrations is not None
+        figures = []
+        for _ in range(count):
+            started = time.monotonic()
+            with self._reporter.phases.phase("train"):
+                batch = self._demonstrations.batch(self._trainer.step)
+                found = self._trainer.sft_step(batch)
+            figures.append({**found, "step_s": time.monotonic() - started})
+            self._tick()
+        return figures
+
+    def rl_step(self, step: int, pool: Any) -> dict[str, float]:
+        """Train on the groups that the pool set aside for this step."""
+        with self._reporter.phases.phase("queue"):
+            groups = ray.get(pool.batch.remote(step), timeout=limits.CALL_S)
+        started = time.monotonic()
+        with self._reporter.phases.phase("train"):
+            found: dict[str, float] = self._trainer.rl_step([g.trajectories() for g in groups])
+        self._tick()
+        return {**found, "step_s": time.monotonic() - started}
+
+    def weights(self) -> tuple[int, list[Any]]:
+        """The version, and a reference to its weights (numpy, float32) in the object store."""
+        with self._reporter.phases.phase("sync"):
+            arrays = {name: tensor.numpy() for name, tensor in self._trainer.weights().items()}
+            self._weights = ray.put(arrays)
+        return self._trainer.version, [self._weights]
+
+    def save(self, folder: str, meta: dict[str, Any]) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Write a checkpoint folder; its version, and its files as name -> {size, sha256}."""
+        extra = synthesised.tokenizer_files(self._folder)
+        return self._trainer.version, self._trainer.save(Path(folder), meta, extra)
+
+    def raise_version(self, version: int) -> None:
+        """Call the weights this version, unless theirs is higher: versions never go back."""
+        self._trainer.version = max(self._trainer.version, version)
+
+    def close(self, timeout_s: float) -> bool:
+        return self._reporter.close(timeout_s)
+
+    def _stage(self, index: int) -> SftStage | RlStage:
+        stage = self._spec.stages[index]
+        assert isinstance(stage, SftStage | RlStage)
+        return stage
+
+    def _tick(self) -> None:
+        step = self._steps_before + self._trainer.step
+
+        def report(share: float) -> None:
+            self._reporter.metrics(step, {BUSY: share})
+
+        self._reporter.tick(report if self._rank == 0 else None)
