@@ -40,7 +40,8 @@ def check_spec(spec: str | dict[str, Any]) -> ExperimentSpec:
     found, problems = load_spec(spec) if isinstance(spec, str) else problems_of(spec)
     if found is None:
         raise RefusedError(
-            "This spec cannot be launched: " + "; ".join(problem.message for problem in problems),
+            "This spec cannot be launched: "
+            + " ".join(dict.fromkeys(problem.message for problem in problems)),
             [FieldProblem(problem.path, problem.message) for problem in problems],
         )
     return found

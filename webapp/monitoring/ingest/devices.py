@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from engine.records.events import Devices
-from webapp.monitoring.ingest.rows import clean
+from webapp.monitoring.ingest.parsing import clean
 from webapp.monitoring.models import DeviceSample
 from webapp.problems import FieldProblem, RefusedError
 

@@ -5,7 +5,7 @@ from typing import Any
 from django.db import transaction
 
 from webapp.experiments import services
-from webapp.monitoring.ingest.rows import clean
+from webapp.monitoring.ingest.parsing import clean
 from webapp.monitoring.ingest.storing import locked_by_token
 
 

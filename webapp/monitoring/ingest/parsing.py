@@ -40,6 +40,17 @@ class Batch:
         self.numbers.append((event.source, event.seq))
 
 
+def clean(value: Any) -> Any:
+    """PostgreSQL stores neither NUL nor lone surrogates: both become U+FFFD."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean(item) for item in value]
+    return value
+
+
 def decompress(body: bytes, encoding: str) -> bytes:
     """The plain body. Raises RefusedError: 413 above 8 MiB, 415 for an encoding we do not know."""
     if len(body) > MAX_BATCH_BYTES:
@@ -108,13 +119,13 @@ def _parse_each(items: list[Any], bad: set[int]) -> Batch:
     batch = Batch([])
     for index, item in enumerate(items):
         try:
-            batch.events.append((index, EVENT.validate_python(item)))
+            batch.events.append((index, EVENT.validate_python(clean(item))))
         except ValidationError as error:
             assert index in bad
             first = error.errors(include_url=False, include_context=False)[0]
             name = ".".join(str(part) for part in first["loc"][1:])
             batch.rejected.append(Rejected(index, name, first["msg"]))
-            if (number := _number_of(item)) is not None:
+            if (number := _number_of(clean(item))) is not None:
                 batch.numbers.append(number)
     return batch
 

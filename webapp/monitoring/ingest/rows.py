@@ -11,7 +11,7 @@ from engine.records.events import CheckpointSaved, Gap, Item, StageChange, Traje
 from webapp import ids, storage
 from webapp.experiments.models import Checkpoint, Stage
 from webapp.monitoring.bulk import numbers
-from webapp.monitoring.ingest.parsing import Batch
+from webapp.monitoring.ingest.parsing import Batch, clean
 from webapp.monitoring.models import Gap as StoredGap
 from webapp.reviews.models import Trajectory
 
@@ -53,17 +53,6 @@ class IndexRow(BaseModel):
     worker: str = Field(max_length=80)
     started_at: datetime
     duration_s: float = Field(ge=0, allow_inf_nan=False)
-
-
-def clean(value: Any) -> Any:
-    """PostgreSQL stores neither NUL nor lone surrogates: both become U+FFFD."""
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, dict):
-        return {clean(key): clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean(item) for item in value]
-    return value
 
 
 def store_events(

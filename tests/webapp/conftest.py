@@ -1,0 +1,93 @@
+"""People of a project and outside of it, runs of theirs, and clients that call as each of them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from tests.webapp.support import SPEC, Api, Driver, person, start
+from webapp import storage
+from webapp.accounts.models import Project, Role, Team, User
+from webapp.experiments import services
+from webapp.experiments.models import Run
+
+
+@pytest.fixture(autouse=True)
+def own_storage(tmp_path: Path, settings: Any) -> Iterator[None]:
+    settings.CARAVAN_STORAGE = str(tmp_path / "storage")
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    }
+    settings.ALLOWED_HOSTS = ["testserver", "127.0.0.1", "localhost"]
+    storage._place.cache_clear()
+    yield
+    storage._place.cache_clear()
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    team = Team.objects.create(name="Team")
+    return Project.objects.create(team=team, name="Project", max_running=2)
+
+
+@pytest.fixture
+def owner(project: Project) -> User:
+    return person("owner", project, Role.ADMIN)
+
+
+@pytest.fixture
+def editor(project: Project) -> User:
+    return person("editor", project, Role.EDITOR)
+
+
+@pytest.fixture
+def viewer(project: Project) -> User:
+    return person("viewer", project, Role.VIEWER)
+
+
+@pytest.fixture
+def outsider(db: None) -> User:
+    team = Team.objects.create(name="Other team")
+    return person("outsider", Project.objects.create(team=team, name="Elsewhere"), Role.ADMIN)
+
+
+@pytest.fixture
+def api(owner: User) -> Api:
+    return Api(owner)
+
+
+@pytest.fixture
+def page(owner: User) -> Client:
+    client = Client()
+    client.force_login(owner)
+    return client
+
+
+@pytest.fixture
+def launch(project: Project, owner: User) -> Callable[..., Run]:
+    """Launch a run; keywords replace fields of the spec."""
+
+    def launch(**fields: Any) -> Run:
+        return services.launch_run(project, owner, services.check_spec({**SPEC, **fields}))
+
+    return launch
+
+
+@pytest.fixture
+def run(launch: Callable[..., Run]) -> Run:
+    return launch()
+
+
+@pytest.fixture
+def driver(run: Run) -> Driver:
+    return start(run)
+
+
+@pytest.fixture
+def at_ingest(settings: Any) -> None:
+    """Serve the URLs of the ingest process."""
+    settings.ROOT_URLCONF = "webapp.urls_ingest"
+    settings.MIDDLEWARE = ["webapp.middleware.request_id"]
