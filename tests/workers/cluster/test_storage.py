@@ -1,0 +1,44 @@
+"""Run storage is the same to its users on a folder and on an object store."""
+
+import pytest
+
+from engine.pool.state import Admitted, Committed, Leased
+from engine.pool.wal import Wal
+from tests.engine.pool.samples import group
+from workers.cluster.storage import RunStorage
+
+
+@pytest.fixture(params=["folder", "memory"])
+def place(request, tmp_path):
+    return str(tmp_path / "run") if request.param == "folder" else f"memory://{tmp_path.name}/run"
+
+
+def test_what_one_machine_publishes_another_fetches(place):
+    writer, reader = RunStorage(place), RunStorage(place)
+    folder = writer.path("checkpoints/one")
+    folder.mkdir()
+    (folder / "model.bin").write_bytes(b"weights")
+    writer.publish("checkpoints/one")
+    found = reader.fetch("checkpoints/one")
+    assert found is not None
+    assert (found / "model.bin").read_bytes() == b"weights"
+    assert reader.fetch("checkpoints/two") is None
+
+
+def test_json_is_replaced_whole(place):
+    storage = RunStorage(place)
+    storage.write_json("latest.json", {"step": 1})
+    storage.write_json("latest.json", {"step": 2})
+    assert RunStorage(place).fetch("latest.json").read_text() == '{"step": 2}'
+
+
+def test_the_pools_log_lives_on_either(place):
+    wal = Wal(RunStorage(place).store("pool/stage-1"), 1)
+    wal.append(Admitted(group(1)), Admitted(group(2)))
+    wal.append(Leased(1, (1,)))
+    wal.append(Committed(1))
+    again = Wal(RunStorage(place).store("pool/stage-1"), 2)
+    state = again.recover(1)
+    assert (list(state.waiting), state.consumed) == ([2], 1)
+    again.compact(state)
+    assert list(Wal(RunStorage(place).store("pool/stage-1"), 3).recover(1).waiting) == [2]
