@@ -1,6 +1,7 @@
 """Template tags: icons, numbers that tell missing from zero, times, Markdown, sparklines."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -80,8 +81,14 @@ def significant(value: float, digits: int = 4) -> str:
 @register.filter
 def percent(value: Any, places: int = 1) -> SafeString | str:
     if isinstance(value, int | float) and math.isfinite(value):
-        return f"{100 * value:.{places}f}\u202f%"
+        return f"{100 * value:.{places}f}\u202f%".replace("-", "\u2212")
     return number(value)
+
+
+@register.filter
+def points(value: float, places: int = 1) -> str:
+    """A difference of two shares, in percentage points with its sign."""
+    return f"{100 * value:+.{places}f}".replace("-", "\u2212")
 
 
 @register.filter
@@ -103,10 +110,10 @@ def duration(seconds: Any) -> SafeString | str:
         return number(None)
     whole = int(seconds)
     if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+        return f"{seconds:.1f} s"
     minutes, rest = divmod(whole, 60)
     if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
+        return f"{minutes} min {rest:02d} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
         return f"{hours} h {minutes:02d} min"
@@ -165,20 +172,23 @@ def markdown(text: str) -> SafeString:
 
 @register.filter
 def series_class(run: Run) -> str:
-    """The classes that give a run its colour and line style, the same on every page."""
-    colour, style = run_colour(run)
-    return f"series-{colour}" + ("" if style == "solid" else f" key-{style}")
+    """The class that gives a run its colour, the same on every page; see `line_styles`."""
+    style = getattr(run, "line_style", "solid")
+    return f"series-{run_colour(run)}" + ("" if style == "solid" else f" key-{style}")
 
 
-def run_colour(run: Run) -> tuple[int, str]:
-    """Index of the run's colour in the palette, and its line style.
+def run_colour(run: Run) -> int:
+    """Index of the run's colour in the palette; neighbours in time differ."""
+    return run.number % SERIES_COLOURS
 
-    Neighbours differ in colour; the 24 newest runs of a project differ in colour or style.
-    """
-    return (
-        run.number % SERIES_COLOURS,
-        LINE_STYLES[run.number // SERIES_COLOURS % len(LINE_STYLES)],
-    )
+
+def line_styles(runs: list[Run]) -> None:
+    """Give runs of one page that share a colour different line styles."""
+    seen: Counter[int] = Counter()
+    for run in runs:
+        colour = run_colour(run)
+        run.line_style = LINE_STYLES[seen[colour] % len(LINE_STYLES)]  # type: ignore[attr-defined]
+        seen[colour] += 1
 
 
 @register.simple_tag

@@ -95,12 +95,11 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    colour, style = run_colour(run)
     return {
         "id": run.pk,
         "name": run.name,
-        "colour": colour,
-        "style": style,
+        "colour": run_colour(run),
+        "style": getattr(run, "line_style", "solid"),
         "cursor": run.cursor,
         "active": run.ended_at is None,
     }

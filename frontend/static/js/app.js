@@ -15,6 +15,12 @@ function refreshTimes() {
     node.textContent = ago(at);
     node.title = absolute(at);
   }
+  for (const node of all("time[data-clock]")) {
+    const at = Date.parse(node.getAttribute("datetime") || "") / 1000;
+    node.textContent = absolute(at).slice(11);
+    node.title = absolute(at);
+    node.removeAttribute("data-clock");
+  }
   for (const node of all("[data-since]")) {
     node.textContent = duration(Math.max(0, Date.now() / 1000 - Number(node.dataset.since)));
   }

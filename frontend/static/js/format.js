@@ -37,7 +37,7 @@ export function toNumber(value) {
 
 /** @param {number|null|undefined} value @param {number} [places] */
 export function percent(value, places = 1) {
-  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(places)}${THIN}%`;
+  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(places)}${THIN}%`.replace("-", "−");
 }
 
 /** @param {number|null|undefined} bytes */
@@ -55,9 +55,9 @@ export function size(bytes) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const whole = Math.floor(seconds);
-  if (whole < 60) return seconds < 10 ? `${seconds.toFixed(1)} s` : `${whole} s`;
+  if (whole < 60) return `${seconds.toFixed(1)} s`;
   const minutes = Math.floor(whole / 60);
-  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
+  if (minutes < 60) return whole % 60 ? `${minutes} min ${String(whole % 60).padStart(2, "0")} s` : `${minutes} min`;
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;

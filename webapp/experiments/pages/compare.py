@@ -14,6 +14,7 @@ from webapp.monitoring.headline import HEADLINE
 from webapp.monitoring.overview import compare_data
 from webapp.pages import page_of, show
 from webapp.problems import RefusedError
+from webapp.templating import line_styles
 
 CHOICES = 30
 TASKS = "eval/tasks"  # how many tasks the evaluation had
@@ -28,6 +29,7 @@ def compare(request: HttpRequest, project: Project) -> HttpResponse:
     wanted = list(dict.fromkeys(wanted))
     found = access.visible(Run.objects.select_related("experiment"), actor).in_bulk(wanted)
     runs = [found[pk] for pk in wanted if pk in found]
+    line_styles(runs)
     missing = len(wanted) - len(runs)
     recent = project.runs.filter(archived_at=None).order_by("-created_at")
     problem, comparison = "", None

@@ -25,8 +25,13 @@ RUNS = Run.objects.select_related("project", "experiment", "created_by", "parent
 
 @page_of(RUNS)
 def overview(request: HttpRequest, run: Run) -> HttpResponse:
-    data = chart_data(run)
-    return show(request, "experiments/run_overview.html", run_context(run, "overview") | data)
+    numbers = [(key, value) for key, value in run.summary.items() if _is_number(value)]
+    context = run_context(run, "overview") | chart_data(run) | {"summary": numbers}
+    return show(request, "experiments/run_overview.html", context)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @page_of(RUNS)

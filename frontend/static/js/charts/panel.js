@@ -147,6 +147,15 @@ export class Panel {
     return { curves, times, bad: bad.slice(-200), any };
   }
 
+  /** What tells a metric from the others of this panel: "eval" and "rollout" of one quantity. @param {string} name */
+  short(name) {
+    const run = this.store.runs[0].id;
+    const present = this.info.metrics.filter((other) => this.store.newest(run, other));
+    if (this.store.runs.length > 1 || present.length < 2) return "";
+    const [first, ...rest] = name.split("/");
+    return present.every((other) => other.split("/").slice(1).join("/") === rest.join("/")) ? first : name;
+  }
+
   /** @param {any} run @param {string} name */
   label(run, name) {
     return this.store.runs.length > 1 ? run.name : name;
@@ -172,8 +181,8 @@ export class Panel {
           const row = this.store.newest(run.id, name);
           if (!row) return;
           const dash = this.store.runs.length > 1 ? run.style : STYLES[order % 3];
-          const title = this.label(run, name);
-          parts.push(this.entry(seriesColour(run.colour), dash, this.format(row.last === null ? null : toNumber(row.last)), title, false, this.store.runs.length === 1 && this.info.metrics.length > 1 ? name : ""));
+          const title = `${this.label(run, name)}, ${axisTitle(row.axis)} ${number(row.last_step)}`;
+          parts.push(this.entry(seriesColour(run.colour), dash, this.format(row.last === null ? null : toNumber(row.last)), title, false, this.short(name)));
         });
       }
       if (this.view.smoothing > 0) parts.push(h("span", { class: "faint" }, t("smoothed, EMA %(weight)s", { weight: this.view.smoothing })));

@@ -34,6 +34,7 @@ export class Search {
       event.preventDefault();
       this.step(event.shiftKey ? -1 : 1);
     });
+    if (input.value) this.find(); // typed before this was ready, or kept by the browser
   }
 
   /** @param {number} step @param {string} field @returns {import("./text.js").Mark[]} */

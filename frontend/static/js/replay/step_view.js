@@ -67,6 +67,9 @@ function head(step, options) {
   return row;
 }
 
+/** @param {number} count of characters, all digits shown */
+const whole = (count) => count.toLocaleString("en").replaceAll(",", "\u202f");
+
 /** @param {string} text @param {"bad"|"warn"|"good"|"accent"} tone */
 function badge(text, tone) {
   const node = h("span", { class: `badge badge-${tone}` });
@@ -127,7 +130,7 @@ function field(step, name, text, className, options) {
   const shown = () => [...(options.opened.get(key) ?? text)].length;
   const button = h("button", { type: "button", class: "button button-small" });
   const label = () => {
-    button.textContent = t("Show more (%(shown)s of %(total)s characters)", { shown: number(shown()), total: number(total) });
+    button.textContent = t("Show more (%(shown)s of %(total)s characters)", { shown: whole(shown()), total: whole(total) });
     button.hidden = shown() >= total;
   };
   button.addEventListener("click", async () => {

@@ -17,6 +17,9 @@ import { follow, on, runId } from "./page.js";
 const PHASES = ["generate", "tool", "queue", "train", "sync", "evaluate", "idle"];
 const WIDTH = 1000;
 const KEPT_S = 15 * 60;
+const WINDOWS_S = [30, 60, 300];
+const NOT_BUSY = ["idle", "queue", "tool"];
+let windowS = 60;
 const data = pageData("device-data");
 /** @type {Lane[]} */
 let lanes = data.lanes;
@@ -27,6 +30,11 @@ const plots = new Map();
 const names = () => /** @type {Record<string, string>} */ ({ generate: t("generate"), tool: t("tool wait"), queue: t("queue"), train: t("train"), sync: t("weight sync"), evaluate: t("evaluate"), idle: t("idle") });
 
 function legend() {
+  const choose = h("select", { class: "select", "aria-label": t("Window"), onchange: (/** @type {Event} */ event) => {
+    windowS = Number(/** @type {HTMLSelectElement} */ (event.target).value);
+    drawLanes();
+  } }, ...WINDOWS_S.map((seconds) => h("option", { value: seconds, selected: seconds === windowS }, t("last %(time)s", { time: duration(seconds) }))));
+  one("#lane-window")?.replaceChildren(choose);
   one("#phase-legend")?.replaceChildren(...PHASES.map((phase) => h("span", { class: "row" }, h("span", { class: `phase phase-${phase}` }), names()[phase])));
 }
 
@@ -38,20 +46,36 @@ function drawLanes() {
     box.replaceChildren(h("div", { class: "empty" }, h("h3", {}, t("No phases reported yet")), h("p", {}, t("Every actor reports what it does on a monotonic clock: generating, waiting for tools, training, passing weights on."))));
     return;
   }
-  const start = Math.min(...shown.flatMap((lane) => lane.spans.map((span) => span[1])));
   const stop = Math.max(...shown.flatMap((lane) => lane.spans.map((span) => span[2])));
-  const scale = WIDTH / Math.max(stop - start, 1e-6);
+  const first = Math.min(...shown.flatMap((lane) => lane.spans.map((span) => span[1])));
+  const start = Math.max(first, stop - windowS);
   box.replaceChildren(
-    ...shown.map((lane) => h("div", { class: "lane" }, h("span", { class: "clip mono small", title: lane.source }, lane.source), drawLane(lane, start, scale), h("span", { class: "num small", title: Object.entries(lane.shares).map(([phase, share]) => `${names()[phase]} ${percent(share, 0)}`).join(", ") }, t("%(share)s busy", { share: percent(lane.busy, 0) })))),
+    ...shown.map((lane) => h("div", { class: "lane" }, h("span", { class: "clip mono small", title: lane.source }, lane.source), drawLane(lane, start, stop), busyLabel(lane, start, stop))),
     h("div", { class: "lane lane-axis" }, h("span"), h("div", { class: "spread small faint" }, h("span", {}, absolute(start).slice(11)), h("span", {}, t("%(time)s shown", { time: duration(stop - start) })), h("span", {}, absolute(stop).slice(11))), h("span")),
   );
   straggler(shown);
 }
 
-/** @param {Lane} lane @param {number} start @param {number} scale */
-function drawLane(lane, start, scale) {
-  const box = svg("svg", { viewBox: `0 0 ${WIDTH} 18`, preserveAspectRatio: "none", class: "lane-bar", role: "img", "aria-label": `${lane.source}: ${percent(lane.busy, 0)}` });
+/** Share of the shown window in each phase. @param {Lane} lane @param {number} start @param {number} stop */
+function busyLabel(lane, start, stop) {
+  /** @type {Record<string, number>} */
+  const shares = {};
   for (const [phase, from, to] of lane.spans) {
+    const inside = Math.min(to, stop) - Math.max(from, start);
+    if (inside > 0) shares[phase] = (shares[phase] || 0) + inside / Math.max(stop - start, 1e-6);
+  }
+  const busy = Object.entries(shares).reduce((total, [phase, share]) => total + (NOT_BUSY.includes(phase) ? 0 : share), 0);
+  const detail = Object.entries(shares).map(([phase, share]) => `${names()[phase]} ${percent(share, 0)}`).join(", ");
+  return h("span", { class: "num small", title: detail }, t("%(share)s busy", { share: percent(Math.min(1, busy), 0) }));
+}
+
+/** @param {Lane} lane @param {number} start @param {number} stop */
+function drawLane(lane, start, stop) {
+  const scale = WIDTH / Math.max(stop - start, 1e-6);
+  const box = svg("svg", { viewBox: `0 0 ${WIDTH} 18`, preserveAspectRatio: "none", class: "lane-bar", role: "img", "aria-label": lane.source });
+  for (const [phase, began, to] of lane.spans) {
+    const from = Math.max(began, start);
+    if (to <= start) continue;
     const width = Math.max((to - from) * scale, 0.4);
     box.append(svg("rect", { x: (from - start) * scale, width, height: 18, class: `phase-${phase}` }, svg("title", {}, `${names()[phase]} ${duration(to - from)}, ${absolute(from).slice(11)}`)));
   }

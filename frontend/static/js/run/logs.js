@@ -2,6 +2,7 @@
 
 import { api } from "../api.js";
 import { h, one } from "../dom.js";
+import { absolute } from "../format.js";
 import { follow, on, runId } from "./page.js";
 
 const MOST = 5000;
@@ -28,7 +29,7 @@ function add(lines) {
     if (box.querySelector(`[data-line="${line.id}"]`) || !passes(line)) continue;
     one("[data-empty]", box)?.remove();
     const time = new Date(line.at * 1000).toISOString();
-    box.append(h("div", { class: `log-line log-${line.level}`, "data-line": line.id }, h("time", { datetime: time }, time.slice(11, 19)), h("span", { class: "log-level" }, line.level), h("span", { class: "log-source" }, line.source), h("span", { class: "log-text" }, line.text)));
+    box.append(h("div", { class: `log-line log-${line.level}`, "data-line": line.id }, h("time", { datetime: time, title: absolute(line.at) }, absolute(line.at).slice(11)), h("span", { class: "log-level" }, line.level), h("span", { class: "log-source" }, line.source), h("span", { class: "log-text" }, line.text)));
   }
   const surplus = box.querySelectorAll(".log-line").length - MOST;
   for (let i = 0; i < surplus; i += 1) box.querySelector(".log-line")?.remove();

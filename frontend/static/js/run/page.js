@@ -50,7 +50,7 @@ function refreshHeader(delay) {
     header.innerHTML = await response.text(); // our own template, which escapes
     if (badge && one("#live")?.getAttribute("data-live") === "wait") one("#live")?.replaceWith(badge);
     /** @type {any} */ (window).htmx?.process(header);
-    document.dispatchEvent(new CustomEvent("htmx:afterSettle"));
+    document.body.dispatchEvent(new CustomEvent("htmx:afterSettle"));
     const after = one("#run-header header")?.getAttribute("data-state");
     if (after && after !== before) {
       root.dataset.state = after;

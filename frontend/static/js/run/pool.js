@@ -106,6 +106,7 @@ function chart() {
   const x = history.map((one_) => (one_.at - start) / 60);
   const line = (/** @type {string} */ name, /** @type {string} */ tint, /** @type {(s: Snapshot) => number} */ get) => ({ name, colour: tint, dash: /** @type {"solid"} */ ("solid"), stacked: true, x, y: history.map(get) });
   const produced = { name: t("Produced"), colour: colour("--text"), dash: /** @type {"dot"} */ ("dot"), x, y: history.map((s) => s.produced) };
+  one("#pool-legend")?.replaceChildren(...[[t("Consumed"), 0], [t("Waiting"), 4], [t("Discarded"), 7]].map(([name, index]) => h("span", { class: "readout" }, h("span", { class: `key series-${index}` }), name)));
   plot.draw([
     line(t("Consumed"), seriesColour(0), (s) => s.consumed),
     line(t("Waiting"), seriesColour(4), (s) => s.waiting),
