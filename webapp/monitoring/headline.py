@@ -2,17 +2,18 @@
 
 # Short word -> metric. A run's `headline` holds the newest finite value of each metric.
 HEADLINE = {
-    "success": "eval/completion",
-    "reward": "rollout/reward",
-    "train_success": "rollout/completion",
+    "success": "eval/completion_rate",
+    "reward": "rollout/reward_mean",
+    "train_success": "rollout/success",
     "tool_success": "rollout/tool_success",
     "turns": "rollout/turns",
-    "tokens": "rollout/tokens",
+    "tokens": "rollout/length",
     "loss": "train/loss",
+    "sft_loss": "sft/loss",
     "entropy": "train/entropy",
     "clip_fraction": "train/clip_fraction",
-    "importance_weight": "train/importance_weight",
-    "staleness": "train/staleness",
+    "importance_weight": "train/importance_weight_mean",
+    "staleness": "pool/staleness_mean",
 }
 METRICS = frozenset(HEADLINE.values())
 

@@ -1,6 +1,6 @@
 """The curated charts of a run, and what the chart scripts are given with the page."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -15,30 +15,38 @@ from webapp.templating import run_colour
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart. `share` values lie in [0, 1]; `unit` names the vertical axis."""
+    """One chart. `share` values lie in [0, 1]; `unit` names the vertical axis.
+
+    `low` and `high` bound the first metric; values are multiplied by `scale` to be in the unit.
+    """
 
     id: str
     title: Any
     metrics: tuple[str, ...]
     unit: Any
     share: bool = False
+    low: str = ""
+    high: str = ""
+    scale: float = 1.0
 
 
 PANELS = [
     Panel(
         "completion",
         gettext_lazy("Completion rate"),
-        ("eval/completion", "rollout/completion"),
+        ("eval/completion_rate", "rollout/success"),
         gettext_lazy("share of tasks"),
-        True,
+        share=True,
+        low="eval/completion_rate_low",
+        high="eval/completion_rate_high",
     ),
-    Panel("reward", gettext_lazy("Reward"), ("rollout/reward",), gettext_lazy("reward")),
+    Panel("reward", gettext_lazy("Reward"), ("rollout/reward_mean",), gettext_lazy("reward")),
     Panel(
         "tool_success",
         gettext_lazy("Tool calls that succeed"),
         ("rollout/tool_success", "eval/tool_success"),
         gettext_lazy("share of calls"),
-        True,
+        share=True,
     ),
     Panel(
         "length",
@@ -53,45 +61,50 @@ PANELS = [
         gettext_lazy("Clip fraction"),
         ("train/clip_fraction",),
         gettext_lazy("share of tokens"),
-        True,
+        share=True,
     ),
     Panel(
         "weight",
         gettext_lazy("Importance weight"),
-        ("train/importance_weight",),
+        ("train/importance_weight_mean", "train/importance_weight_max"),
         gettext_lazy("ratio"),
     ),
     Panel(
         "staleness",
         gettext_lazy("Staleness"),
-        ("train/staleness",),
+        ("pool/staleness_mean", "pool/staleness_max"),
         gettext_lazy("policy versions"),
     ),
     Panel(
         "busy",
         gettext_lazy("Busy share"),
-        ("train/busy", "rollout/busy"),
+        ("time/busy_share_trainer", "time/busy_share_rollout"),
         gettext_lazy("share of the time"),
-        True,
+        share=True,
     ),
     Panel(
         "throughput",
-        gettext_lazy("Trajectories per day"),
-        ("rollout/trajectories_per_day", "train/trajectories_per_day"),
+        gettext_lazy("Trajectories produced"),
+        ("rollout/trajectories_per_s",),
         gettext_lazy("trajectories a day"),
+        scale=86_400,
     ),
     Panel(
-        "cache",
-        gettext_lazy("Prefix-cache hits"),
-        ("rollout/cache_hits", "train/cache_hits"),
-        gettext_lazy("share of tokens"),
-        True,
+        "flat",
+        gettext_lazy("Groups without variance"),
+        ("rollout/zero_variance_groups",),
+        gettext_lazy("share of groups"),
+        share=True,
     ),
 ]
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
     return {**asdict(panel), "title": str(panel.title), "unit": str(panel.unit)}
+
+
+def _title(panel: Panel, name: str) -> Any:
+    return name if len(panel.metrics) > 1 else panel.title
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -135,9 +148,7 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
         if name not in shown and len(owners[name]) > 1
     ]
     singles = [
-        Panel(
-            name, name if len(panel.metrics) > 1 else panel.title, (name,), panel.unit, panel.share
-        )
+        replace(panel, id=name, metrics=(name,), title=_title(panel, name), low="", high="")
         for panel in curated
         for name in panel.metrics
         if name in owners

@@ -118,10 +118,10 @@ def test_it_stores_what_is_not_finite_as_it_is(driver: Driver, text: str) -> Non
 
 
 def test_headlines_hold_the_newest_finite_value(driver: Driver) -> None:
-    send(driver, metrics(1, 5, eval__completion=0.7), metrics(2, 3, eval__completion=0.2))
-    assert Run.objects.get(pk=driver.run.pk).headline == {"eval/completion": 0.7}
-    send(driver, metrics(3, 6, eval__completion="NaN", train__loss="Infinity"))
-    assert Run.objects.get(pk=driver.run.pk).headline == {"eval/completion": 0.7}
+    send(driver, metrics(1, 5, eval__completion_rate=0.7), metrics(2, 3, eval__completion_rate=0.2))
+    assert Run.objects.get(pk=driver.run.pk).headline == {"eval/completion_rate": 0.7}
+    send(driver, metrics(3, 6, eval__completion_rate="NaN", train__loss="Infinity"))
+    assert Run.objects.get(pk=driver.run.pk).headline == {"eval/completion_rate": 0.7}
 
 
 def test_it_refuses_bad_items_alone(driver: Driver) -> None:

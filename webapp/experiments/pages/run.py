@@ -115,7 +115,7 @@ def run_context(run: Run, tab: str) -> dict[str, Any]:
         "attempt": detail.attempts[0],
         "attempts": detail.attempts,
         "stage_count": len(run.spec.get("stages", [])),
-        "progress": progress_of(detail.stages),
+        "progress": progress_of(detail.stages) if is_active else None,
         "is_active": is_active,
         "can_resume": run.state in RESUMABLE,
         "elapsed_s": detail.elapsed_s,

@@ -41,8 +41,8 @@ def sft_metrics(course: Course, step: int) -> dict[str, float]:
     return {
         "sft/loss": loss,
         "sft/token_accuracy": 1 - 0.8 * math.exp(-step / 70) - abs(noise) / 2,
-        "sft/learning_rate": 2e-3 * min(1, step / 50),
-        "sft/gradient_norm": 1.5 * math.exp(-step / 90) + 0.3 + abs(noise),
+        "train/lr": 2e-3 * min(1, step / 50),
+        "train/grad_norm": 1.5 * math.exp(-step / 90) + 0.3 + abs(noise),
     }
 
 
@@ -54,13 +54,14 @@ def rl_metrics(course: Course, step: int) -> dict[str, float]:
         "train/loss": math.nan if broken else -0.02 * rate + rng.gauss(0, 0.006),
         "train/entropy": 0.9 * math.exp(-step / 45) + 0.18 + rng.gauss(0, 0.01),
         "train/clip_fraction": max(0.0, 0.004 + 0.02 * math.exp(-step / 25) + rng.gauss(0, 0.002)),
-        "train/importance_weight": 1 + rng.gauss(0, 0.015),
-        "train/staleness": max(0.0, 1.1 + rng.gauss(0, 0.35)),
-        "train/gradient_norm": math.inf if broken else abs(rng.gauss(0.35, 0.08)),
-        "train/learning_rate": 4e-4 * min(1, step / 10),
-        "train/busy": min(1.0, max(0.0, 0.58 + rng.gauss(0, 0.05))),
-        "train/trajectories_per_day": 6.1e6 + rng.gauss(0, 3e5),
-        "train/cache_hits": 0.42 + rng.gauss(0, 0.02),
+        "train/importance_weight_mean": 1 + rng.gauss(0, 0.015),
+        "train/importance_weight_max": 1.6 + abs(rng.gauss(0, 0.5)),
+        "pool/staleness_mean": max(0.0, 1.1 + rng.gauss(0, 0.35)),
+        "train/grad_norm": math.inf if broken else abs(rng.gauss(0.35, 0.08)),
+        "train/lr": 4e-4 * min(1, step / 10),
+        "time/busy_share_trainer": min(1.0, max(0.0, 0.58 + rng.gauss(0, 0.05))),
+        "pool/wait_s": abs(rng.gauss(0.6, 0.3)),
+        "train/step_s": 1.4 + abs(rng.gauss(0, 0.2)),
     }
 
 
@@ -68,14 +69,14 @@ def rollout_metrics(course: Course, step: int) -> dict[str, float]:
     rng = course.random
     rate = course.completion(step)
     return {
-        "rollout/completion": rate,
-        "rollout/reward": rate,
+        "rollout/success": rate,
+        "rollout/reward_mean": rate,
         "rollout/tool_success": min(1.0, 0.86 + 0.13 * rate + rng.gauss(0, 0.005)),
         "rollout/turns": 4.4 + 0.5 * (1 - rate) + rng.gauss(0, 0.08),
-        "rollout/tokens": 74 + 20 * (1 - rate) + rng.gauss(0, 2),
-        "rollout/busy": min(1.0, max(0.0, 0.83 + rng.gauss(0, 0.04))),
-        "rollout/trajectories_per_day": 6.6e6 + rng.gauss(0, 3e5),
-        "rollout/cache_hits": min(1.0, 0.91 + rng.gauss(0, 0.01)),
+        "rollout/length": 74 + 20 * (1 - rate) + rng.gauss(0, 2),
+        "time/busy_share_rollout": min(1.0, max(0.0, 0.83 + rng.gauss(0, 0.04))),
+        "rollout/trajectories_per_s": 72 + rng.gauss(0, 4),
+        "rollout/zero_variance_groups": min(1.0, max(0.0, 0.1 + 0.5 * rate + rng.gauss(0, 0.05))),
     }
 
 

@@ -17,6 +17,7 @@ from webapp.accounts.models import Project, User
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run
 from webapp.experiments.services import Launch
+from webapp.intervals import wilson
 from webapp.monitoring.ingest import parsing
 from webapp.monitoring.ingest.finish import finish
 from webapp.monitoring.ingest.heartbeat import heartbeat
@@ -178,7 +179,15 @@ def _gate(driver: Driver, rng: random.Random) -> None:
 
 
 def _evaluate(driver: Driver, step: int, rl_step: int) -> None:
-    values = {"eval/completion": driver.course.completion(rl_step), "eval/tasks": 600.0}
+    tasks = 600
+    right = round(driver.course.completion(rl_step) * tasks)
+    low, high = wilson(right, tasks)
+    values = {
+        "eval/completion_rate": right / tasks,
+        "eval/completion_rate_low": low,
+        "eval/completion_rate_high": high,
+        "eval/tasks": float(tasks),
+    }
     driver.metrics("driver", "trainer_step", step, values)
 
 

@@ -8,7 +8,7 @@ import { seriesColour } from "./palette.js";
 import { Plot, valueAt } from "./plot.js";
 
 /**
- * @typedef {{id: string, title: string, metrics: string[], unit: string, share: boolean}} PanelInfo
+ * @typedef {{id: string, title: string, metrics: string[], unit: string, share: boolean, low?: string, high?: string, scale?: number}} PanelInfo `low`, `high`: metrics that bound the first
  * @typedef {{axis: string, smoothing: number, log: boolean}} View
  */
 
@@ -61,7 +61,9 @@ export class Panel {
 
   /** It came into view. */
   async shown() {
-    const loads = this.store.runs.map((run) => this.store.load(run.id, this.info.metrics));
+    const bounds = [this.info.low, this.info.high].filter((name) => name !== undefined && name !== "");
+    const names = [...this.info.metrics, .../** @type {string[]} */ (bounds)];
+    const loads = this.store.runs.map((run) => this.store.load(run.id, names));
     try {
       await Promise.all(loads);
     } catch (error) {
@@ -109,7 +111,9 @@ export class Panel {
   collect() {
     /** @type {import("./plot.js").Curve[]} */
     const curves = [];
+    /** @type {number[][]} */
     const times = [];
+    /** @type {number[]} */
     const bad = [];
     let any = false;
     for (const run of this.store.runs) {
@@ -118,6 +122,8 @@ export class Panel {
       this.info.metrics.forEach((name, order) => {
         const found = this.store.curves.get(`${run.id} ${name}`) || [];
         const newest = Math.max(0, ...found.map((one) => one.attempt));
+        const scale = this.info.scale || 1;
+        const scaled = (/** @type {number|null} */ value) => (value === null ? null : value * scale);
         for (const curve of found) {
           if (curve.buckets.length) any = true;
           const dash = this.store.runs.length > 1 ? run.style : STYLES[order % 3];
@@ -129,9 +135,9 @@ export class Panel {
             if (bucket[7] > 0) bad.push(x);
             if (bucket[6] === 0) continue;
             line.x.push(x);
-            line.y.push(bucket[2]);
-            line.low?.push(bucket[3]);
-            line.high?.push(bucket[4]);
+            line.y.push(scaled(bucket[2]));
+            line.low?.push(scaled(order ? bucket[3] : this.bound(run.id, curve, this.info.low, bucket, 3)));
+            line.high?.push(scaled(order ? bucket[4] : this.bound(run.id, curve, this.info.high, bucket, 4)));
             at.push(bucket[8]);
           }
           if (!line.x.length) continue;
@@ -145,6 +151,13 @@ export class Panel {
       });
     }
     return { curves, times, bad: bad.slice(-200), any };
+  }
+
+  /** The interval's end that was reported with a value, or the bucket's own minimum or maximum. @param {string} run @param {import("./store.js").Curve} curve @param {string|undefined} name @param {any[]} bucket @param {3|4} column */
+  bound(run, curve, name, bucket, column) {
+    const found = name && this.store.curves.get(`${run} ${name}`)?.find((one) => one.attempt === curve.attempt);
+    const same = found && found.buckets.find((one) => one[0] === bucket[0]);
+    return same ? same[column] : bucket[column];
   }
 
   /** What tells a metric from the others of this panel: "eval" and "rollout" of one quantity. @param {string} name */
@@ -182,7 +195,7 @@ export class Panel {
           if (!row) return;
           const dash = this.store.runs.length > 1 ? run.style : STYLES[order % 3];
           const title = `${this.label(run, name)}, ${axisTitle(row.axis)} ${number(row.last_step)}`;
-          parts.push(this.entry(seriesColour(run.colour), dash, this.format(row.last === null ? null : toNumber(row.last)), title, false, this.short(name)));
+          parts.push(this.entry(seriesColour(run.colour), dash, this.format(row.last === null ? null : toNumber(row.last) * (this.info.scale || 1)), title, false, this.short(name)));
         });
       }
       if (this.view.smoothing > 0) parts.push(h("span", { class: "faint" }, t("smoothed, EMA %(weight)s", { weight: this.view.smoothing })));
