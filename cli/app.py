@@ -1,7 +1,6 @@
 """The commands of `./caravan` in a checkout; remote ones come from the client package."""
 
 import contextlib
-import importlib
 import json
 import os
 import shlex
@@ -202,13 +201,8 @@ def _manage(*arguments: str) -> None:
 
 def add_client_commands() -> None:
     """Put the client's remote commands (launch, runs, watch, ...) beside ours."""
-    try:
-        commands = importlib.import_module("caravan.commands")
-    except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("caravan"):
-            raise UserError(f"The client cannot be loaded: {error}.") from error
-        return
-    remote = getattr(commands, "app", None)
-    if remote is not None:
-        app.registered_commands.extend(remote.registered_commands)
-        app.registered_groups.extend(remote.registered_groups)
+    from caravan import commands
+
+    os.environ.setdefault("CARAVAN_HOME", str(find_places().home))  # whose token they take
+    app.registered_commands.extend(commands.app.registered_commands)
+    app.registered_groups.extend(commands.app.registered_groups)

@@ -1,0 +1,240 @@
+"""Everything that people ask of a Caravan server, as plain calls. Answers are those of the API."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from caravan.access import find_access
+from caravan.errors import RefusedError
+from caravan.http import Http
+
+PAGE = 200
+
+
+class Client:
+    """Asks one server with one token; use it as a context manager, or close it.
+
+    Without arguments it takes CARAVAN_URL and CARAVAN_TOKEN, else what `caravan login` stored.
+    Every method raises RefusedError (what was given is at fault) or AccessError (not reached, or
+    not let in). A run is named by its id, or by its name where only one has it.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        self.http = Http(find_access(url, token))
+        self.url = self.http.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.http.close()
+
+    def me(self) -> dict[str, Any]:
+        """Who the token belongs to, and their role in each project."""
+        found: dict[str, Any] = self.http.get("/me")
+        return found
+
+    def recipes(self) -> list[dict[str, Any]]:
+        """{name, description, text} of every recipe of the server."""
+        return list(self.http.get("/recipes"))
+
+    def launch(
+        self,
+        *,
+        recipe: str | None = None,
+        spec: str | Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        project: str | None = None,
+        experiment: str = "",
+        name: str = "",
+        notes: str = "",
+        tags: list[str] | None = None,
+    ) -> dict[str, Any]:
+        """Launch a recipe by its name, or a spec as YAML text or data. The new run.
+
+        `overrides` replaces single fields by path: {"stages.1.steps": 10}. A spec that cannot be
+        launched raises RefusedError, whose `problems` name the fields.
+        """
+        given = {"recipe": recipe, "spec": spec, "project": project}
+        found: dict[str, Any] = self.http.post(
+            "/runs",
+            {
+                **{key: value for key, value in given.items() if value is not None},
+                "overrides": dict(overrides or {}),
+                "experiment": experiment,
+                "name": name,
+                "notes": notes,
+                "tags": tags or [],
+            },
+        )
+        return found
+
+    def runs(
+        self,
+        q: str = "",
+        *,
+        sort: str = "-created",
+        project: str | None = None,
+        archived: bool = False,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """Runs by the filter language (`status:running success>0.5 tag:baseline`), newest first."""
+        query = {"q": q, "sort": sort, "project": project, "archived": archived}
+        return list(self._paged("/runs", limit, query))
+
+    def run(self, run: str) -> dict[str, Any]:
+        """A run with its spec, attempts and stages."""
+        found: dict[str, Any] = self.http.get(f"/runs/{self.run_id(run)}")
+        return found
+
+    def run_id(self, run: str) -> str:
+        """The id of a run that is named by id or by name. Raises RefusedError."""
+        if run.startswith("run_"):
+            return quote(run, safe="")
+        found = [one for one in self.runs(shlex.quote(f"name:{run}")) if one["name"] == run]
+        if not found:
+            raise RefusedError(f"There is no run named {run!r}: `caravan runs` lists them.")
+        if len(found) > 1:
+            ids = ", ".join(one["id"] for one in found[:5])
+            raise RefusedError(f"Several runs are named {run!r}: use an id, as {ids}.")
+        return str(found[0]["id"])
+
+    def stop(self, run: str) -> dict[str, Any]:
+        """Ask a run to save a checkpoint and end; one that waits in the queue ends at once."""
+        found: dict[str, Any] = self.http.post(f"/runs/{self.run_id(run)}/stop")
+        return found
+
+    def resume(self, run: str) -> dict[str, Any]:
+        """Queue a new attempt of a run that ended early, from its newest checkpoint."""
+        found: dict[str, Any] = self.http.post(f"/runs/{self.run_id(run)}/resume")
+        return found
+
+    def series(self, run: str, search: str = "") -> list[dict[str, Any]]:
+        """The run's series with their newest values; `search` is a part of the name."""
+        return list(self.http.get(f"/runs/{self.run_id(run)}/series", search=search)["items"])
+
+    def points(self, run: str, names: list[str], after: int) -> dict[str, Any]:
+        """{cursor, more, series}: points of the named metrics stored after a cursor."""
+        path = f"/runs/{self.run_id(run)}/points"
+        found: dict[str, Any] = self.http.get(path, names=",".join(names), after=after)
+        return found
+
+    def compare(self, runs: list[str]) -> dict[str, Any]:
+        """{runs, differences, metrics, series} of several runs, in their order."""
+        ids = ",".join(self.run_id(run) for run in runs)
+        found: dict[str, Any] = self.http.get("/compare", runs=ids)
+        return found
+
+    @contextmanager
+    def trajectories(self, run: str, **wanted: Any) -> Iterator[Iterator[str]]:
+        """Lines of JSON, one whole trajectory each; `{"id", "problem"}` where one is unreadable.
+
+        `wanted` filters: purpose, category, success, stop_reason, min_reward, max_reward, attempt.
+        """
+        path = f"/runs/{self.run_id(run)}/trajectories/export"
+        with self.http.download(path, **wanted) as answer:
+            yield answer.iter_lines()
+
+    def checkpoints(self, run: str) -> list[dict[str, Any]]:
+        """A run's checkpoints, the newest first."""
+        return list(self.http.get(f"/runs/{self.run_id(run)}/checkpoints"))
+
+    @contextmanager
+    def checkpoint_file(self, checkpoint: str, name: str) -> Iterator[httpx.Response]:
+        path = f"/checkpoints/{quote(checkpoint, safe='')}/files/{quote(name)}"
+        with self.http.download(path) as answer:
+            yield answer
+
+    def reward_schemes(self, project: str | None = None) -> list[dict[str, Any]]:
+        return list(self.http.get("/reward-schemes", project=project))
+
+    def reward_scheme(self, scheme: str) -> dict[str, Any]:
+        """A scheme by id or name, with its versions, the newest first."""
+        found = self._named("reward scheme", self.reward_schemes(), scheme)
+        return dict(self.http.get(f"/reward-schemes/{found['id']}"))
+
+    def push_reward_scheme(
+        self, definition: Mapping[str, Any], note: str = "", project: str | None = None
+    ) -> dict[str, Any]:
+        """The next version of the scheme that the definition names, or its first one."""
+        known = {one["name"].lower(): one["id"] for one in self.reward_schemes(project)}
+        body: dict[str, Any] = {"definition": dict(definition), "note": note}
+        scheme = known.get(str(definition.get("name", "")).lower())
+        if scheme is not None:
+            return dict(self.http.post(f"/reward-schemes/{scheme}/versions", body))
+        if project is not None:
+            body["project"] = project
+        return dict(self.http.post("/reward-schemes", body))
+
+    def datasets(self, project: str | None = None) -> list[dict[str, Any]]:
+        return list(self.http.get("/datasets", project=project))
+
+    def dataset(self, dataset: str) -> dict[str, Any]:
+        """A dataset by id or name, with its versions, the newest first."""
+        found = self._named("dataset", self.datasets(), dataset)
+        return dict(self.http.get(f"/datasets/{found['id']}"))
+
+    def create_dataset(self, name: str, kind: str, project: str | None = None) -> dict[str, Any]:
+        """`kind`: tasks, trajectories, pairs or step_labels."""
+        body = {"name": name, "kind": kind}
+        return dict(self.http.post("/datasets", {**body, "project": project} if project else body))
+
+    def push_dataset(self, dataset_id: str, name: str, file: Any, note: str = "") -> dict[str, Any]:
+        """Upload JSON lines from an open file as the next version.
+
+        Wrong rows raise RefusedError, whose `problems` name them ("rows.17"); nothing is stored.
+        """
+        path = f"/datasets/{dataset_id}/versions"
+        return dict(self.http.upload(path, name, file, {"note": note}))
+
+    @contextmanager
+    def dataset_file(self, dataset_id: str, number: int) -> Iterator[httpx.Response]:
+        """A version as zstd-compressed JSON lines."""
+        with self.http.download(f"/datasets/{dataset_id}/versions/{number}/file") as answer:
+            yield answer
+
+    def tokens(self) -> list[dict[str, Any]]:
+        return list(self.http.get("/tokens"))
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        scope: str = "write",
+        project: str | None = None,
+        expires_at: str | None = None,
+    ) -> dict[str, Any]:
+        """A new token; its text, `token`, is shown only now. `scope`: read or write."""
+        body = {"name": name, "scope": scope, "project": project, "expires_at": expires_at}
+        return dict(self.http.post("/tokens", body))
+
+    def revoke_token(self, token_id: str) -> None:
+        self.http.delete(f"/tokens/{quote(token_id, safe='')}")
+
+    def _paged(self, path: str, limit: int, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        cursor = None
+        while limit > 0:
+            page = self.http.get(path, **query, cursor=cursor, limit=min(limit, PAGE))
+            yield from page["items"]
+            limit -= len(page["items"])
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    def _named(self, what: str, rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+        named = [row for row in rows if row["name"].lower() == wanted.lower()]
+        found = [row for row in rows if row["id"] == wanted] or named
+        if not found:
+            known = ", ".join(row["name"] for row in rows[:20]) or "none yet"
+            raise RefusedError(f"There is no {what} {wanted!r}; there are: {known}.")
+        if len(found) > 1:
+            ids = ", ".join(row["id"] for row in found)
+            raise RefusedError(f"Several projects have a {what} {wanted!r}: use an id, {ids}.")
+        return found[0]

@@ -1,0 +1,30 @@
+"""The remote commands: `caravan launch`, `runs`, `watch`, ... Everything heavy loads on use."""
+
+import typer
+
+from caravan.commands import (
+    checkpoints,
+    compare,
+    datasets,
+    launch,
+    login,
+    rewards,
+    runs,
+    tokens,
+    trajectories,
+)
+
+app = typer.Typer(
+    help="Caravan, the control plane for agentic RL.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+for module in (login, launch, runs, compare):
+    module.add_to(app)
+for group in (trajectories, checkpoints, rewards, datasets, tokens):
+    app.add_typer(group.app)
+
+
+def main() -> None:
+    """The command `caravan` of the installed distribution."""
+    app(prog_name="caravan")

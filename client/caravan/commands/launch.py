@@ -1,0 +1,96 @@
+"""`caravan recipes` and `caravan launch`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from caravan.commands.shared import AsJson, Project, command, connect, emit, show
+from caravan.commands.watch import follow
+from caravan.errors import RefusedError
+from caravan.text import one_line
+
+Tags = Annotated[list[str], typer.Option("--tag", help="May be given several times.")]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="PATH=VALUE", help="Replace a field: --set stages.1.steps=50"),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app)(recipes)
+    command(app)(launch)
+
+
+def recipes(as_json: AsJson = False) -> None:
+    """List the server's recipes."""
+    with connect() as client:
+        found = client.recipes()
+    if as_json:
+        emit(found)
+        return
+    rows = [(one["name"], one["description"]) for one in found]
+    show(("recipe", "what it does"), rows, "The server has no recipes.")
+
+
+def launch(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or a recipe of the server.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Follow it to its end.")] = False,
+    overrides: Overrides = [],  # noqa: B006  (typer copies it)
+    name: Annotated[str, typer.Option(help="Of the run; numbered if left out.")] = "",
+    experiment: Annotated[str, typer.Option(help="Whose question it answers.")] = "",
+    notes: Annotated[str, typer.Option(help="Markdown.")] = "",
+    tags: Tags = [],  # noqa: B006
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Launch a run; what is wrong with its spec is shown field by field (exit code 2)."""
+    fields: dict[str, Any] = {
+        "overrides": dict(_override(given) for given in overrides),
+        "name": name,
+        "experiment": experiment,
+        "notes": notes,
+        "tags": tags,
+        "project": project,
+    }
+    with connect() as client:
+        text = _file(recipe)
+        given = {"recipe": recipe} if text is None else {"spec": text}
+        run = client.launch(**given, **fields)  # type: ignore[arg-type]
+        if as_json:
+            emit(run)
+        else:
+            print(f"{run['id']}  {one_line(run['name'])}  {client.url}/runs/{run['id']}/")
+        if watch:
+            raise typer.Exit(follow(client, run["id"], as_json))
+
+
+def _file(recipe: str) -> str | None:
+    """The text of a recipe file; None where the name is that of a recipe of the server."""
+    path = Path(recipe)
+    if not (path.suffix in (".yaml", ".yml", ".json") or "/" in recipe or path.exists()):
+        return None
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        raise RefusedError(
+            f"There is no file {recipe}: name one, or a recipe of the server (`caravan recipes`)."
+        ) from None
+    except UnicodeDecodeError:
+        raise RefusedError(f"{recipe} is no text in UTF-8.") from None
+
+
+def _override(given: str) -> tuple[str, Any]:
+    path, equals, text = given.partition("=")
+    if not equals or not path:
+        raise RefusedError(f"--set takes PATH=VALUE, such as stages.1.steps=50, not {given!r}.")
+    try:
+        return path, json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return path, yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise RefusedError(f"The value in --set {given!r} cannot be read: quote it.") from None

@@ -1,0 +1,95 @@
+"""`caravan runs`, `watch`, `stop` and `resume`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from caravan.commands.shared import (
+    AsJson,
+    Project,
+    RunArgument,
+    cell,
+    command,
+    connect,
+    emit,
+    number,
+    show,
+    since,
+)
+from caravan.commands.watch import COMPLETION, follow
+from caravan.text import one_line
+
+COLOURS = {
+    "running": "green",
+    "succeeded": "bold green",
+    "failed": "bold red",
+    "lost": "bold red",
+    "unreachable": "yellow",
+    "interrupted": "yellow",
+    "stopping": "yellow",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    for function in (runs, watch, stop, resume):
+        command(app)(function)
+
+
+def runs(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="[FILTER]...", help="As status:running success>0.5 tag:baseline"),
+    ] = [],  # noqa: B006
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5000)] = 20,
+    sort: Annotated[str, typer.Option(help="created, name, state or a metric.")] = "-created",
+    archived: Annotated[bool, typer.Option("--archived", help="Those put away.")] = False,
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, the newest first; a filter chooses among them."""
+    with connect() as client:
+        found = client.runs(
+            " ".join(words), sort=sort, project=project, archived=archived, limit=limit
+        )
+    if as_json:
+        emit(found)
+        return
+    headings = ("id", "name", "state", "step", "completion", "experiment", "launched")
+    show(headings, map(_row, found), "No runs." if words else "No runs yet: `caravan launch`.")
+
+
+def watch(run: RunArgument, as_json: AsJson = False) -> None:
+    """Follow a run to its end; exit code 0 if it succeeds, 1 if it ends otherwise."""
+    with connect() as client:
+        raise typer.Exit(follow(client, client.run_id(run), as_json))
+
+
+def stop(run: RunArgument, as_json: AsJson = False) -> None:
+    """Ask a run to save a checkpoint and end."""
+    with connect() as client:
+        _tell(client.stop(run), as_json)
+
+
+def resume(run: RunArgument, as_json: AsJson = False) -> None:
+    """Go on from the newest checkpoint of a run that ended early, as a new attempt."""
+    with connect() as client:
+        _tell(client.resume(run), as_json)
+
+
+def _tell(run: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        emit(run)
+    else:
+        print(f"{run['id']}  {one_line(run['name'])} is {run['state']}.")
+
+
+def _row(run: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        run["id"],
+        run["name"],
+        cell(run["state"], style=COLOURS.get(run["state"], "")),
+        f"{run['step']}/{run['steps']}" if run["steps"] else None,
+        number(run["headline"].get(COMPLETION)),
+        run["experiment"]["name"],
+        f"{since(run['created_at'])} ago",
+    )
