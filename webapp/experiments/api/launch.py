@@ -10,7 +10,7 @@ from engine.spec import ExperimentSpec, load_spec, problems_of
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import queries, recipes, services
-from webapp.experiments.api import schemas
+from webapp.experiments.api import runs, schemas
 from webapp.experiments.models import Preset, Run
 from webapp.problems import RefusedError
 from webapp.rest.schemas import Label, Person
@@ -122,7 +122,8 @@ class LaunchIn(Schema):
     parent: str | None = None
 
 
-@router.post("/runs", response={201: schemas.RunDetailOut})
+# On the router of runs: two routers cannot share a path.
+@runs.router.post("/runs", response={201: schemas.RunDetailOut})
 def launch_run(request: HttpRequest, data: LaunchIn) -> Any:
     """Launch a run. An invalid spec is refused with every problem's field path."""
     actor = access.actor_of(request)
