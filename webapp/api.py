@@ -11,7 +11,8 @@ from webapp.monitoring.api import router as monitoring
 from webapp.rest.auth import BearerAuth, SessionAuth
 from webapp.rest.idempotency import AnsweredError
 from webapp.rest.problem_json import answer_with_problems
-from webapp.reviews.api import router as reviews
+from webapp.reviews.api import router as trajectories
+from webapp.reviews.queue_api import router as queues
 
 DESCRIPTION = """\
 Errors are application/problem+json; `errors` names the path of each field that is wrong.
@@ -42,5 +43,5 @@ def openapi(request: HttpRequest) -> Any:
     return api.get_openapi_schema(path_prefix="/api/v1/")
 
 
-for area in (accounts, experiments, monitoring, reviews):
+for area in (accounts, experiments, monitoring, trajectories, queues):
     api.add_router("", area)

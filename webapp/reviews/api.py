@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Query, Router
+from ninja import Query, Router, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
@@ -159,7 +159,7 @@ def add_comment(request: HttpRequest, pk: str, data: schemas.NewComment) -> Any:
     row = _trajectory(request, pk, Role.EDITOR)
     actor = access.actor_of(request)
     made = services.add_comment(row, actor.user, data.text, data.step, data.field, data.span)
-    return 201, schemas.comment(made, actor, access.require(actor, row.project_id))
+    return Status(201, schemas.comment(made, actor, access.require(actor, row.project_id)))
 
 
 def _comment(request: HttpRequest, pk: str) -> Comment:
@@ -183,4 +183,4 @@ def delete_comment(request: HttpRequest, pk: str) -> Any:
     """Its author may, and so may an admin."""
     comment, actor = _comment(request, pk), access.actor_of(request)
     services.delete_comment(comment, actor.user, access.require(actor, comment.project_id))
-    return 204, None
+    return Status(204, None)

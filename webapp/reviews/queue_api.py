@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.http import HttpRequest
-from ninja import Router, Schema
+from ninja import Router, Schema, Status
 from pydantic import Field
 
 from webapp.accounts import access
@@ -115,7 +115,7 @@ def list_queues(request: HttpRequest, project: str | None = None) -> Any:
 def create_queue(request: HttpRequest, data: NewQueue) -> Any:
     actor = access.actor_of(request)
     run = access.get(Run.objects.select_related("project"), data.run, actor, Role.EDITOR)
-    return 201, services.create_queue(
+    made = services.create_queue(
         run,
         actor.user,
         name=data.name,
@@ -127,6 +127,7 @@ def create_queue(request: HttpRequest, data: NewQueue) -> Any:
         reviews_per_item=data.reviews_per_item,
         assignees=data.assignees,
     )
+    return Status(201, made)
 
 
 @router.get("/queues/{pk}", response=QueueDetail)
@@ -181,4 +182,4 @@ def make_dataset(request: HttpRequest, pk: str, data: Target) -> Any:
     actor = access.actor_of(request)
     queue = access.get(QUEUES, pk, actor, Role.EDITOR)
     dataset = access.get(Dataset.objects.all(), data.dataset, actor, Role.EDITOR)
-    return 201, services.make_dataset(queue, dataset, actor.user)
+    return Status(201, services.make_dataset(queue, dataset, actor.user))

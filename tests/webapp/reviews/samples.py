@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 
+from engine.records.shards import write_shard
 from engine.records.stored import StoredTrajectory, encode
 from engine.records.texts import whole_texts
 from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCall, Trajectory
+from webapp import storage
+from webapp.experiments.models import Run
+from webapp.reviews.models import Trajectory as Row
 
 PROMPT = 'Which currency does the country of "Lyon" use? 货币是什么？'
 
@@ -76,3 +80,15 @@ def trajectory(
 def read(written: Trajectory) -> StoredTrajectory:
     data = encode(written)
     return StoredTrajectory(lambda start, length: data[start : start + length], len(data))
+
+
+def put(run: Run, records: Sequence[Trajectory]) -> list[Row]:
+    """Store trajectories as ingest does: a shard in storage, and its index rows."""
+    blob, shard, rows = write_shard(records)
+    storage.put_blob(blob)
+    attempt = run.attempts.get()
+    first = run.trajectories.count()
+    return Row.objects.bulk_create(
+        Row(run=run, attempt=attempt, project=run.project, shard=shard, cursor=first + i, **row)
+        for i, row in enumerate(rows)
+    )

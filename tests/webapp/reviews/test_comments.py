@@ -51,25 +51,25 @@ def test_it_stores_what_the_database_cannot_hold_as_replacement_characters(row, 
     assert services.add_comment(row, owner, "a\0b\ud800c").text == "a\ufffdb?c"
 
 
-def test_only_its_author_changes_a_comment(row, owner, teammate):
-    comment = services.add_comment(row, teammate, "first")
+def test_only_its_author_changes_a_comment(row, owner, editor):
+    comment = services.add_comment(row, editor, "first")
     with pytest.raises(PermissionDenied):
         services.edit_comment(comment, owner, "second")
-    assert services.edit_comment(comment, teammate, "second").edited_at is not None
+    assert services.edit_comment(comment, editor, "second").edited_at is not None
 
 
-def test_any_editor_resolves_and_reopens(row, owner, teammate):
-    comment = services.add_comment(row, teammate, "look")
+def test_any_editor_resolves_and_reopens(row, owner, editor):
+    comment = services.add_comment(row, editor, "look")
     assert services.resolve_comment(comment, owner, True).resolved_at is not None
-    assert services.resolve_comment(comment, teammate, False).resolved_at is None
-    actions = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
-    assert list(actions) == ["comment.resolve", "comment.reopen"]
+    assert services.resolve_comment(comment, editor, False).resolved_at is None
+    entries = AuditEntry.objects.filter(target=comment.pk).order_by("pk")
+    assert [entry.action for entry in entries] == ["comment.resolve", "comment.reopen"]
 
 
-def test_its_author_and_admins_delete_it(row, owner, teammate):
-    first = services.add_comment(row, teammate, "one")
+def test_its_author_and_admins_delete_it(row, owner, editor):
+    first = services.add_comment(row, editor, "one")
     second = services.add_comment(row, owner, "two")
     services.delete_comment(first, owner, Role.ADMIN)
     with pytest.raises(PermissionDenied):
-        services.delete_comment(second, teammate, Role.EDITOR)
+        services.delete_comment(second, editor, Role.EDITOR)
     assert list(row.comments.all()) == [second]

@@ -70,11 +70,11 @@ def test_it_refuses_the_same_name_twice(make):
         make(name="queue")
 
 
-def test_reviewers_walk_different_ways_and_cover_everything(make, owner, teammate):
-    queue = make(assignees=[owner.pk, teammate.pk])
+def test_reviewers_walk_different_ways_and_cover_everything(make, owner, editor):
+    queue = make(assignees=[owner.pk, editor.pk])
     seen = []
-    while item := services.next_item(queue, owner) or services.next_item(queue, teammate):
-        for person in (owner, teammate):
+    while item := services.next_item(queue, owner) or services.next_item(queue, editor):
+        for person in (owner, editor):
             item = services.next_item(queue, person)
             if item:
                 services.judge(item, person, accepted=True)
@@ -90,10 +90,10 @@ def test_it_goes_on_behind_a_skipped_item_and_comes_back(make, owner):
     assert services.next_item(queue, owner, after=1).position == 0
 
 
-def test_only_assignees_judge(make, owner, teammate):
+def test_only_assignees_judge(make, owner, editor):
     item = make(assignees=[owner.pk]).items.first()
     with pytest.raises(PermissionDenied):
-        services.judge(item, teammate, accepted=True)
+        services.judge(item, editor, accepted=True)
 
 
 def test_a_verdict_can_be_changed_until_the_queue_is_closed(make, owner):
@@ -108,11 +108,11 @@ def test_a_verdict_can_be_changed_until_the_queue_is_closed(make, owner):
         services.judge(item, owner, accepted=True)
 
 
-def test_the_second_of_two_who_judge_the_same_item_is_told(make, owner, teammate):
+def test_the_second_of_two_who_judge_the_same_item_is_told(make, owner, editor):
     item = make().items.first()
     services.judge(item, owner, accepted=True)
     with pytest.raises(RefusedError, match="meanwhile"):
-        services.judge(item, teammate, accepted=True)
+        services.judge(item, editor, accepted=True)
 
 
 def test_it_holds_verdicts_to_the_rubric(make, owner):
@@ -132,30 +132,30 @@ def test_it_holds_verdicts_to_the_rubric(make, owner):
     assert verdict.labels == ["lucky"] and verdict.scores == {"Effort": 2}
 
 
-def test_double_review_is_blind_until_it_is_complete(make, owner, teammate):
+def test_double_review_is_blind_until_it_is_complete(make, owner, editor):
     queue = make(reviews_per_item=2)
     item = queue.items.order_by("position").first()
     services.judge(item, owner, accepted=True)
-    assert queries.queue_state(queue, teammate).items[0].verdicts == []
+    assert queries.queue_state(queue, editor).items[0].verdicts == []
     assert len(queries.queue_state(queue, owner).items[0].verdicts) == 1
-    services.judge(item, teammate, accepted=False)
-    state = queries.queue_state(queue, teammate)
+    services.judge(item, editor, accepted=False)
+    state = queries.queue_state(queue, editor)
     assert len(state.items[0].verdicts) == 2 and state.items[0].outcome == "disputed"
     assert state.counts == {"accepted": 0, "rejected": 0, "disputed": 1, "open": 5}
     assert state.agreement.share == 0
 
 
-def test_it_knows_what_waits_for_a_person(make, owner, teammate):
+def test_it_knows_what_waits_for_a_person(make, owner, editor):
     queue = make(assignees=[owner.pk], size=3)
     assert [row.left for row in queries.waiting_for(owner)] == [3]
-    assert list(queries.waiting_for(teammate)) == []
+    assert list(queries.waiting_for(editor)) == []
     for item in queue.items.all():
         services.judge(item, owner, accepted=True)
     assert list(queries.waiting_for(owner)) == []
 
 
 def test_accepted_trajectories_become_a_dataset_version_with_their_lineage(
-    make, run, owner, teammate
+    make, run, owner, editor
 ):
     queue = make(size=3, rubric=Rubric(labels=["clean"]))
     first, second, _ = queue.items.order_by("position")
