@@ -17,13 +17,15 @@ from webapp.templating import run_colour
 class Panel:
     """One chart. `share` values lie in [0, 1]; `unit` names the vertical axis.
 
-    `low` and `high` bound the first metric; values are multiplied by `scale` to be in the unit.
+    `labels` tell the metrics apart; `low` and `high` bound the first one; values are multiplied
+    by `scale` to be in the unit.
     """
 
     id: str
     title: Any
     metrics: tuple[str, ...]
     unit: Any
+    labels: tuple[Any, ...] = ()
     share: bool = False
     low: str = ""
     high: str = ""
@@ -36,6 +38,7 @@ PANELS = [
         gettext_lazy("Completion rate"),
         ("eval/completion_rate", "rollout/success"),
         gettext_lazy("share of tasks"),
+        (gettext_lazy("held out"), gettext_lazy("training")),
         share=True,
         low="eval/completion_rate_low",
         high="eval/completion_rate_high",
@@ -46,6 +49,7 @@ PANELS = [
         gettext_lazy("Tool calls that succeed"),
         ("rollout/tool_success", "eval/tool_success"),
         gettext_lazy("share of calls"),
+        (gettext_lazy("training"), gettext_lazy("held out")),
         share=True,
     ),
     Panel(
@@ -53,8 +57,15 @@ PANELS = [
         gettext_lazy("Trajectory length"),
         ("rollout/turns", "eval/turns"),
         gettext_lazy("turns"),
+        (gettext_lazy("training"), gettext_lazy("held out")),
     ),
-    Panel("loss", gettext_lazy("Loss"), ("train/loss", "sft/loss"), gettext_lazy("loss")),
+    Panel(
+        "loss",
+        gettext_lazy("Loss"),
+        ("train/loss", "sft/loss"),
+        gettext_lazy("loss"),
+        (gettext_lazy("reinforcement"), gettext_lazy("cold start")),
+    ),
     Panel("entropy", gettext_lazy("Entropy"), ("train/entropy",), gettext_lazy("nats a token")),
     Panel(
         "clip",
@@ -68,18 +79,21 @@ PANELS = [
         gettext_lazy("Importance weight"),
         ("train/importance_weight_mean", "train/importance_weight_max"),
         gettext_lazy("ratio"),
+        (gettext_lazy("mean"), gettext_lazy("largest")),
     ),
     Panel(
         "staleness",
         gettext_lazy("Staleness"),
         ("pool/staleness_mean", "pool/staleness_max"),
         gettext_lazy("policy versions"),
+        (gettext_lazy("mean"), gettext_lazy("largest")),
     ),
     Panel(
         "busy",
         gettext_lazy("Busy share"),
         ("time/busy_share_trainer", "time/busy_share_rollout"),
         gettext_lazy("share of the time"),
+        (gettext_lazy("trainer"), gettext_lazy("rollout")),
         share=True,
     ),
     Panel(
@@ -100,7 +114,8 @@ PANELS = [
 
 
 def _panel(panel: Panel) -> dict[str, Any]:
-    return {**asdict(panel), "title": str(panel.title), "unit": str(panel.unit)}
+    words = {"title": str(panel.title), "unit": str(panel.unit)}
+    return {**asdict(panel), **words, "labels": [str(label) for label in panel.labels]}
 
 
 def _title(panel: Panel, name: str) -> Any:
@@ -148,7 +163,9 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
         if name not in shown and len(owners[name]) > 1
     ]
     singles = [
-        replace(panel, id=name, metrics=(name,), title=_title(panel, name), low="", high="")
+        replace(
+            panel, id=name, metrics=(name,), title=_title(panel, name), labels=(), low="", high=""
+        )
         for panel in curated
         for name in panel.metrics
         if name in owners

@@ -8,7 +8,7 @@ import { seriesColour } from "./palette.js";
 import { Plot, valueAt } from "./plot.js";
 
 /**
- * @typedef {{id: string, title: string, metrics: string[], unit: string, share: boolean, low?: string, high?: string, scale?: number}} PanelInfo `low`, `high`: metrics that bound the first
+ * @typedef {{id: string, title: string, metrics: string[], unit: string, share: boolean, labels?: string[], low?: string, high?: string, scale?: number}} PanelInfo `low`, `high`: metrics that bound the first
  * @typedef {{axis: string, smoothing: number, log: boolean}} View
  */
 
@@ -160,13 +160,12 @@ export class Panel {
     return same ? same[column] : bucket[column];
   }
 
-  /** What tells a metric from the others of this panel: "eval" and "rollout" of one quantity. @param {string} name */
+  /** What tells a metric from the others of this panel; empty where it is alone. @param {string} name */
   short(name) {
     const run = this.store.runs[0].id;
     const present = this.info.metrics.filter((other) => this.store.newest(run, other));
     if (this.store.runs.length > 1 || present.length < 2) return "";
-    const [first, ...rest] = name.split("/");
-    return present.every((other) => other.split("/").slice(1).join("/") === rest.join("/")) ? first : name;
+    return this.info.labels?.[this.info.metrics.indexOf(name)] || name;
   }
 
   /** @param {any} run @param {string} name */

@@ -71,7 +71,7 @@ export class Plot {
     const library = await plotly();
     this.library = library;
     const first = !this.ready;
-    await library.react(this.box, traces(curves, look), layout(look), CONFIG);
+    await library.react(this.box, traces(curves, look), layout(look, curves), CONFIG);
     if (!first) return;
     this.ready = true;
     this.box.querySelector(".skeleton")?.remove();
@@ -141,8 +141,13 @@ function traces(curves, look) {
   return found;
 }
 
-/** @param {Look} look */
-function layout(look) {
+/** @param {Curve[]} curves */
+function large(curves) {
+  return curves.some((curve) => curve.y.some((value) => value !== null && Math.abs(value) >= 10_000));
+}
+
+/** @param {Look} look @param {Curve[]} curves */
+function layout(look, curves) {
   const axis = {
     gridcolor: colour("--line"), zeroline: false, linecolor: colour("--line"), tickcolor: colour("--line"), ticklen: 3,
     title: { standoff: 6, font: { size: 11, color: colour("--faint") } }, tickfont: { size: 11, color: colour("--muted") }, automargin: false,
@@ -154,7 +159,7 @@ function layout(look) {
     xaxis: { ...axis, title: { ...axis.title, text: look.x }, showgrid: false, nticks: 7 },
     yaxis: {
       ...axis, title: { ...axis.title, text: look.y }, nticks: 5, type: look.log ? "log" : "linear",
-      tickformat: look.share && !look.log ? ".0%" : "~g", hoverformat: "~g", fixedrange: true,
+      tickformat: look.share && !look.log ? ",.3~%" : large(curves) ? "~s" : "~g", fixedrange: true,
     },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };

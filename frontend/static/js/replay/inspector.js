@@ -82,14 +82,15 @@ export class Inspector {
     const step = await this.steps.whole(this.step);
     if (!current()) return;
     const sampled = step.stop - step.start;
-    const sum = step.tokens.reduce((total, token) => total + token.logprob, 0);
+    const drawn = step.tokens.filter((token) => token.version >= 0);
+    const sum = drawn.reduce((total, token) => total + token.logprob, 0);
     const masked = step.tokens.filter((token) => !token.trained).length;
     const rows = /** @type {[string, string][]} */ ([
       [t("Step"), t("%(n)s (%(count)s in all, from 0)", { n: step.index, count: this.steps.count })],
-      [t("Sampled tokens"), number(sampled)],
-      [t("Mean log-probability"), step.tokens.length ? number(sum / step.tokens.length) : "–"],
+      [t("Tokens"), number(sampled)],
+      [t("Mean log-probability"), drawn.length ? number(sum / drawn.length) : "–"],
       [t("Masked tokens"), number(masked)],
-      [t("Policy version"), range(step.tokens.map((token) => token.version))],
+      [t("Policy version"), range(drawn.map((token) => token.version))],
       [t("Tokens in segment"), `${step.segment}: ${step.start}–${step.stop}`],
       [t("Step reward"), number(step.reward)],
       [t("Tool call"), step.call ? `${step.call.name}, ${shortTime(step.call.duration_s)}` : "–"],

@@ -29,6 +29,7 @@ export function grouped(tokens) {
 function shade(group, colouring, versions) {
   if (colouring === "trained") return group.tokens.some((token) => token.trained) ? "token-trained" : "token-masked";
   if (colouring === "version") return `token-version-${versions.indexOf(group.tokens[0].version) % VERSION_COLOURS}`;
+  if (group.tokens[0].version < 0) return "token-unsampled"; // demonstrated: it has no probability
   const probability = Math.exp(group.tokens.reduce((sum, token) => sum + token.logprob, 0));
   return `token-p-${PROBABILITIES.findIndex((least) => probability >= least)}`;
 }
@@ -83,13 +84,15 @@ function describe(readout, group) {
     h(
       "dd",
       {},
-      t("id %(id)s, log-probability %(logprob)s (%(share)s), policy version %(version)s, %(trained)s", {
-        id: token.id,
-        logprob: number(token.logprob),
-        share: percent(Math.exp(token.logprob), 2),
-        version: token.version < 0 ? "–" : token.version,
-        trained: token.trained ? t("trained on") : t("masked"),
-      }),
+      token.version < 0
+        ? t("id %(id)s, demonstrated, %(trained)s", { id: token.id, trained: token.trained ? t("trained on") : t("masked") })
+        : t("id %(id)s, log-probability %(logprob)s (%(share)s), policy version %(version)s, %(trained)s", {
+            id: token.id,
+            logprob: number(token.logprob),
+            share: percent(Math.exp(token.logprob), 2),
+            version: token.version,
+            trained: token.trained ? t("trained on") : t("masked"),
+          }),
     ),
   ]);
   readout.replaceChildren(...rows);
@@ -101,7 +104,8 @@ function legend(tokens, colouring, versions) {
   const add = (/** @type {string} */ shadeClass, /** @type {string} */ text) =>
     box.append(h("li", {}, h("span", { class: `token-swatch ${shadeClass}` }), text));
   if (colouring === "logprob") {
-    PROBABILITIES.forEach((least, index) => add(`token-p-${index}`, least ? `p ≥ ${least}` : `p < ${PROBABILITIES[index - 1]}`));
+    if (versions[0] < 0) add("token-unsampled", t("demonstrated, not sampled"));
+    if (versions.some((version) => version >= 0)) PROBABILITIES.forEach((least, index) => add(`token-p-${index}`, least ? `p ≥ ${least}` : `p < ${PROBABILITIES[index - 1]}`));
   } else if (colouring === "version") {
     versions.forEach((version, index) => {
       const count = tokens.filter((token) => token.version === version).length;
