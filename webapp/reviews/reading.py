@@ -113,6 +113,7 @@ def context(source: StoredTrajectory, step: int, before: int | None) -> dict[str
     first = max(0, stop - MAX_TOKENS)
     segment = data["segment"]
     part = source.tokens(segment, first, stop)
+    turns = _turns(source, data, first)
     return {
         "step": step,
         "segment": segment,
@@ -120,21 +121,44 @@ def context(source: StoredTrajectory, step: int, before: int | None) -> dict[str
         "total": total,
         "first": first,
         "stop": stop,
-        "spans": _spans(part, first),
+        "spans": _spans(part, first, turns),
     }
 
 
-def _spans(part: Segment, offset: int) -> list[dict[str, Any]]:
-    """Runs of consecutive tokens by who wrote them and whether they were trained on."""
+def _turns(source: StoredTrajectory, step: dict[str, Any], first: int) -> list[tuple[int, int]]:
+    """Token ranges of the policy's turns before `step` in its segment, back to token `first`."""
+    found: list[tuple[int, int]] = []
+    stop = step["index"]
+    while stop > 0:
+        start = max(0, stop - _AT_ONCE)
+        for earlier in reversed(source.steps(start, stop - start)):
+            if earlier["segment"] != step["segment"] or earlier["stop"] <= first:
+                return found
+            found.append((earlier["start"], earlier["stop"]))
+        stop = start
+    return found
+
+
+def _spans(part: Segment, offset: int, turns: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Runs of consecutive tokens by who wrote them and whether they were trained on.
+
+    The policy's are those of a turn, and those with a policy version: an edited context repeats
+    turns of the segment that it was made from.
+    """
+    own = [version >= 0 for version in part.versions]
+    for start, stop in turns:
+        for position in range(max(0, start - offset), min(len(own), stop - offset)):
+            own[position] = True
     spans = []
-    by_writer = groupby(range(len(part.ids)), lambda i: (part.versions[i] >= 0, part.loss_mask[i]))
-    for (sampled, trained), run in by_writer:
+    for (by_policy, trained), run in groupby(
+        range(len(part.ids)), lambda i: (own[i], part.loss_mask[i])
+    ):
         positions = list(run)
         low, high = positions[0], positions[-1] + 1
         texts = part.texts[low:high]
         spans.append(
             {
-                "by": "policy" if sampled or trained else "environment",
+                "by": "policy" if by_policy else "environment",
                 "trained": trained,
                 "start": offset + low,
                 "stop": offset + high,

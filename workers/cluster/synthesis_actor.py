@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.records.texts import whole_texts
 from engine.spec import ExperimentSpec
 from workers.cluster import limits, synthesised
 from workers.cluster.reporting import Address
@@ -32,8 +33,13 @@ class SynthesisActor:
             made = synthesise(ExperimentSpec.model_validate_json(spec), progress)
             summary = synthesised.save(Path(folder), made)
             for demonstration in made.demonstrations[:SHOWN_DEMONSTRATIONS]:
+                (segment,) = demonstration.segments
+                texts = whole_texts(made.tokenizer.token_bytes(segment.ids))
                 # Other runs of this seed make the same demonstrations; what is stored is one run's.
-                reporter.keeper.add_group([replace(demonstration, id=uuid.uuid4().hex)])
+                stored = replace(
+                    demonstration, id=uuid.uuid4().hex, segments=[replace(segment, texts=texts)]
+                )
+                reporter.keeper.add_group([stored])
             return summary
         finally:
             reporter.close(limits.SHIP_S)

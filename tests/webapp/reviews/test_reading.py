@@ -150,3 +150,17 @@ def test_it_says_where_the_shorter_one_ends():
     shorter.steps = shorter.steps[:2]
     found = reading.divergence(read(trajectory()), read(shorter))
     assert found == {"step": 2, "field": "end", "at": 0}
+
+
+def test_it_knows_a_demonstrated_turn_from_what_the_environment_wrote():
+    written = trajectory()
+    segment = written.segments[0]
+    segment.versions = [-1] * len(segment.ids)  # no policy sampled it; step 1 is a masked detour
+    spans = reading.context(read(written), 2, None)["spans"]
+    assert [(span["by"], span["trained"]) for span in spans] == [
+        ("environment", False),
+        ("policy", True),
+        ("environment", False),
+        ("policy", False),
+        ("environment", False),
+    ]
