@@ -43,7 +43,7 @@ def mcnemar_p(before: Sequence[bool], after: Sequence[bool]) -> float:
     lost = sum(old and not new for old, new in zip(before, after, strict=True))
     discordant = gained + lost
     tail = sum(math.comb(discordant, k) for k in range(min(gained, lost) + 1))
-    return min(1.0, 2 * tail / 2**discordant)
+    return min(1.0, float(2 * tail / 2**discordant))
 
 
 def paired_gain(
@@ -76,7 +76,7 @@ def pass_at_k(trials: int, successes: int, k: int) -> float:
     failing = 1.0
     for n in range(trials - successes + 1, trials + 1):
         failing *= 1 - k / n
-    return 1.0 - failing
+    return 1.0 - float(failing)
 
 
 def pass_hat_k(trials: int, successes: int, k: int) -> float:

@@ -1,6 +1,6 @@
 """Log-probabilities of given tokens from hidden states, without keeping the logits."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,22 +8,33 @@ from torch import Tensor
 CHUNK_ROWS = 2048
 
 
+class TokenLogProbs(NamedTuple):
+    """All [rows]: the log-probability of each target, the entropy of its distribution, and
+    whether the target is the likeliest token. Only the first carries a gradient."""
+
+    logprobs: Tensor
+    entropies: Tensor
+    likeliest: Tensor
+
+
 class _TokenLogProbs(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         logprobs = torch.empty(len(targets), dtype=weight.dtype, device=weight.device)
         entropies = torch.empty_like(logprobs)
+        likeliest = torch.empty_like(targets, dtype=torch.bool)
         for start in range(0, len(targets), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             log_p = torch.log_softmax(_logits(hidden[rows], weight, temperature), dim=-1)
             logprobs[rows] = log_p.gather(1, targets[rows, None])[:, 0]
             entropies[rows] = -torch.linalg.vecdot(torch.softmax(log_p, dim=-1), log_p)
+            likeliest[rows] = logprobs[rows] == log_p.amax(dim=-1)
         ctx.save_for_backward(hidden, weight, targets)
         ctx.temperature = temperature
-        ctx.mark_non_differentiable(entropies)
-        return logprobs, entropies
+        ctx.mark_non_differentiable(entropies, likeliest)
+        return logprobs, entropies, likeliest
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -48,11 +59,12 @@ def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 def token_logprobs(
     hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of `targets` and entropies of their distributions, both [rows].
+) -> TokenLogProbs:
+    """Log-probabilities of `targets` under the distributions of sampling at `temperature`.
 
     hidden: [rows, width]; weight: [vocab, width], the head, whose type the products have (fp32);
-    targets: [rows]. Distributions are those of sampling at `temperature`. Entropies carry no
-    gradient. Logits exist for a few rows at a time, and again in the backward pass.
+    targets: [rows]. Logits exist for a few rows at a time, and again in the backward pass.
     """
-    return _TokenLogProbs.apply(hidden, weight, targets, temperature)  # type: ignore[no-untyped-call,no-any-return]
+    return TokenLogProbs(
+        *_TokenLogProbs.apply(hidden, weight, targets, temperature)  # type: ignore[no-untyped-call]
+    )

@@ -15,7 +15,7 @@ from engine.algorithms.batch import TokenBatch, collate
 from engine.algorithms.losses import cispo, sft
 from engine.algorithms.statistics import off_policy_statistics
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
-from engine.models.logprobs import token_logprobs
+from engine.models.logprobs import TokenLogProbs, token_logprobs
 from engine.optim.optimizer import StageOptimizer
 from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, RlStage, SftStage
@@ -176,20 +176,21 @@ class Trainer:
         optimizer = self._optimizer()
         loss_tokens = batch.loss_tokens
         all_logprobs = torch.zeros_like(batch.behaviour)
-        totals = torch.zeros(2, dtype=torch.float64)  # loss, entropy
+        totals = torch.zeros(3, dtype=torch.float64)  # loss, entropy, accuracy
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         for index in batch.micro_batches(MICRO_BATCH_TOKENS, self.rank, self.world):
             piece = batch.rows(index)
             mask = piece.loss_mask
-            logprobs, entropies = self._logprobs(piece, temperature)
-            losses = token_loss(logprobs, piece.behaviour[mask], piece.advantages[mask])
+            found = self._logprobs(piece, temperature)
+            losses = token_loss(found.logprobs, piece.behaviour[mask], piece.advantages[mask])
             loss = token_mean(losses, loss_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
             self._collect_gradients()
             row, token = mask.nonzero(as_tuple=True)
-            all_logprobs[index[row], token] = logprobs.detach()
-            totals += torch.stack([loss.detach(), entropies.sum() / loss_tokens])
+            all_logprobs[index[row], token] = found.logprobs.detach()
+            sums = torch.stack([found.entropies.sum(), found.likeliest.sum()])
+            totals += torch.cat([loss.detach()[None], sums / loss_tokens])
         self._sum_over_ranks(all_logprobs, totals, *(p.grad for p in self.model.parameters()))
         statistics = optimizer.step()
         self.version += 1
@@ -197,12 +198,13 @@ class Trainer:
         return all_logprobs, {
             "loss": float(totals[0]),
             "entropy": float(totals[1]),
+            "token_accuracy": float(totals[2]),
             "loss_tokens": float(loss_tokens),
             "batch_tokens": float(batch.lengths.sum()),
             **statistics,
         }
 
-    def _logprobs(self, piece: TokenBatch, temperature: float) -> tuple[Tensor, Tensor]:
+    def _logprobs(self, piece: TokenBatch, temperature: float) -> TokenLogProbs:
         hidden = self._compute.hidden(piece.ids)
         rows = hidden[:, :-1][piece.loss_mask[:, 1:]]
         targets = piece.ids[piece.loss_mask]

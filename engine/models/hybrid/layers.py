@@ -167,8 +167,8 @@ class SoftmaxMixer(Mixer):
         cache.values[place] = v[row, :, token].to(cache.values.dtype)
         output = cached_attention(
             q,
-            cache.keys[span.slots][:, :, : span.context],
-            cache.values[span.slots][:, :, : span.context],
+            cache.keys[:, :, : span.context][span.slots],
+            cache.values[:, :, : span.context][span.slots],
             span.start,
         )
         return self.out_proj(self.join(output))  # type: ignore[no-any-return]

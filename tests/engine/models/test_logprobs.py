@@ -23,7 +23,8 @@ def test_values_and_gradients_equal_the_whole(
     expected = log_p.gather(1, targets[:, None])[:, 0]
     gradients = torch.autograd.grad((expected * scale).sum(), (hidden, weight))
 
-    actual, entropy = token_logprobs(hidden, weight, targets, temperature)
+    actual, entropy, likeliest = token_logprobs(hidden, weight, targets, temperature)
+    assert torch.equal(likeliest, log_p.argmax(-1) == targets)
     assert torch.allclose(actual, expected, atol=1e-12)
     assert torch.allclose(entropy, -(log_p.exp() * log_p).sum(-1), atol=1e-12)
     assert not entropy.requires_grad
@@ -36,7 +37,7 @@ def test_values_and_gradients_equal_the_whole(
 def test_hidden_states_in_bf16_meet_an_fp32_head() -> None:
     hidden = torch.randn(5, 8).bfloat16().requires_grad_()
     weight = torch.randn(30, 8).requires_grad_()
-    actual, _ = token_logprobs(hidden, weight, torch.arange(5))
+    actual, *_ = token_logprobs(hidden, weight, torch.arange(5))
     expected = torch.log_softmax(hidden.float() @ weight.T, dim=-1)[range(5), range(5)]
     assert actual.dtype == torch.float32
     assert torch.allclose(actual, expected, atol=1e-6)

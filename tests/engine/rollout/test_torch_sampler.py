@@ -15,7 +15,7 @@ from engine.rollout.agent_loop import AgentLoop
 def trainers_logprobs(model: HybridForCausalLM, segment: Segment, temperature: float) -> Tensor:
     ids = torch.tensor(segment.ids)
     hidden = model.hidden(ids[None])[0, :-1]
-    return token_logprobs(hidden, model.embedding.weight, ids[1:], temperature)[0].detach()
+    return token_logprobs(hidden, model.embedding.weight, ids[1:], temperature).logprobs.detach()
 
 
 def play(loop: AgentLoop, steps: int = 10_000) -> list[Trajectory]:

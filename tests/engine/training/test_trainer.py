@@ -252,7 +252,7 @@ def test_repeated_steps_make_what_was_rewarded_likelier() -> None:
         segment = one.segments[0]
         ids, mask = torch.tensor(segment.ids), torch.tensor(segment.loss_mask)[1:]
         hidden = trainer.model.hidden(ids[None])[0, :-1]
-        values, _ = token_logprobs(hidden, trainer.model.embedding.weight, ids[1:])
+        values = token_logprobs(hidden, trainer.model.embedding.weight, ids[1:]).logprobs
         return float(values[mask].mean())
 
     good = [one for group in groups for one in group if one.reward.value == 1.0]
