@@ -88,7 +88,7 @@ class SynthesiseStage(SpecModel):
         description="Training tasks to draw for each number of hops",
     )
     demonstrations: dict[HopsKey, Count] = Field(
-        default={"1": 6000, "2": 13_000, "3": 400},
+        default={"1": 6000, "2": 13_600, "3": 200, "4": 200},
         description="Demonstrations for each number of hops",
     )
     detour_share: Share = Field(0.1, description="Demonstrations with a forced, masked detour")

@@ -22,6 +22,7 @@ from engine.rewards.score import score
 from engine.synthesis.tokenizer import Tokenizer
 
 DetourKind = Literal["redundant_lookup", "wrong_entity", "wrong_relation", "malformed_argument"]
+MISSPELT_SHARE = 0.5  # of the wrong entities: a slip in copying is what a small model recovers from
 DETOUR_KINDS: tuple[DetourKind, ...] = get_args(DetourKind)
 
 
@@ -101,6 +102,8 @@ class Demonstrator:
         if detour == "redundant_lookup":
             return before
         if detour == "wrong_entity":
+            if self._rng.random() < MISSPELT_SHARE:
+                return render_lookup(self._misspelt(entity), relation)
             others = self._by_kind[self._environment.graph.kinds[entity]]
             return render_lookup(self._rng.choice(others), relation)
         if detour == "wrong_relation":
@@ -115,6 +118,12 @@ class Demonstrator:
                 right[: -len(f',"relation":"{relation}"}}')],
             ]
         )
+
+    def _misspelt(self, name: str) -> str:
+        """The name with one character left out or doubled."""
+        at = self._rng.randrange(len(name))
+        kept = self._rng.choice(["", 2 * name[at]])
+        return name[:at] + kept + name[at + 1 :]
 
 
 def _rejected(task: Task, turns: Sequence[Turn]) -> str:

@@ -9,6 +9,7 @@ from engine.environments.protocol import Task
 from engine.synthesis.tasks import question
 
 MAX_PIECES = 10
+AGAIN_SHARE = 0.15  # of the pieces repeat the one before: names do, and copying stumbles there
 
 
 def make_up(
@@ -44,6 +45,9 @@ def make_up(
 
 def _name(rng: random.Random, pieces: Sequence[str]) -> str:
     while True:
-        drawn = "".join(rng.choices(pieces, k=rng.randint(1, MAX_PIECES)))
-        if name := " ".join(drawn.split()):
+        drawn: list[str] = []
+        for _ in range(rng.randint(1, MAX_PIECES)):
+            again = drawn and rng.random() < AGAIN_SHARE
+            drawn.append(drawn[-1] if again else rng.choice(pieces))
+        if name := " ".join("".join(drawn).split()):
             return name

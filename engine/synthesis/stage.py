@@ -32,7 +32,13 @@ class Synthesis:
     quick: list[Task]
     tokenizer: Tokenizer
     demonstrations: list[Trajectory]
+    demonstrated: frozenset[str]  # ids of training tasks
     funnels: dict[str, dict[str, int]]
+
+    def practice(self, hops: Sequence[int]) -> list[Task]:
+        """Training tasks of these numbers of hops that were not demonstrated; all, if all were."""
+        tasks = [task for task in self.training if task.hops in hops]
+        return [task for task in tasks if task.id not in self.demonstrated] or tasks
 
 
 def synthesise(
@@ -71,7 +77,17 @@ def synthesise(
     longest = spec.environment.max_tokens
     fitting = [record for record in records if len(record.segments[0].ids) <= longest]
     funnels["demonstrations"] = {"tokenised": len(records), "short enough": len(fitting)}
-    return Synthesis(graph, split, training, held_out, quick, tokenizer, fitting, funnels)
+    return Synthesis(
+        graph=graph,
+        split=split,
+        training=training,
+        held_out=held_out,
+        quick=quick,
+        tokenizer=tokenizer,
+        demonstrations=fitting,
+        demonstrated=frozenset(task.id for task in (*real, *to_rename)),
+        funnels=funnels,
+    )
 
 
 def _held_out_tasks(

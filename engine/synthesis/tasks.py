@@ -40,9 +40,9 @@ def split_entities(graph: KnowledgeGraph, share: float, seed: int) -> Split:
 
 
 def question(start: str, relations: Sequence[str]) -> str:
-    """The relations in English order: the last one to be looked up comes first."""
-    chain = " of the ".join(reversed(relations))
-    return f'What is the {chain} of "{start}"?'
+    """Names the relations in the order in which they are looked up."""
+    chain = "'s ".join(relations)
+    return f'What is "{start}"\'s {chain}?'
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,9 @@ PIECES = (
     '"}',
     '{"answer":"',
     '{"value":"',
-    "What is the ",
-    " of the ",
-    ' of "',
-    '"?',
+    'What is "',
+    "\"'s ",
+    "'s ",
 )
 
 _NAME_PIECE = re.compile(r"[ \w.,'’/()-]+")

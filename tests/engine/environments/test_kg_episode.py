@@ -22,7 +22,7 @@ GRAPH = KnowledgeGraph(
         "France": {"currency": ("Euro",)},
     },
 )
-TASK = Task("t", "2 hops", 'What is the currency of the country of "Lyon"?', "Euro", 2)
+TASK = Task("t", "2 hops", """What is "Lyon"'s country's currency?""", "Euro", 2)
 
 
 def environment(**limits: Any) -> KgSearch:

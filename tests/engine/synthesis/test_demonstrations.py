@@ -172,6 +172,17 @@ def test_the_same_spec_gives_the_same_demonstrations(made: Synthesis) -> None:
     assert [r.id for r in again.demonstrations] == [r.id for r in made.demonstrations]
 
 
+def test_practice_is_what_was_not_demonstrated(made: Synthesis) -> None:
+    practice = made.practice([3])
+    assert len(practice) == 100 - 20 and {task.hops for task in practice} == {3}
+    assert not {task.id for task in practice} & made.demonstrated
+    assert {r.task_id for r in made.demonstrations if "made-up" not in r.task_id} <= (
+        made.demonstrated
+    )
+    everything = synthesise(spec(demonstrations={"3": 200}))
+    assert everything.practice([3]) == [task for task in everything.training if task.hops == 3]
+
+
 def test_it_reports_its_progress() -> None:
     told: list[tuple[int, int, str]] = []
     synthesise(spec(), lambda *what: told.append(what))

@@ -17,9 +17,9 @@ GRAPH = task_graph(300)
 
 def read_question(prompt: str) -> tuple[str, list[str]]:
     """Start entity and relations in the order of looking up, out of the prompt alone."""
-    found = re.fullmatch(r'What is the (.+) of "(.+)"\?', prompt)
+    found = re.fullmatch(r"""What is "(.+)"'s (.+)\?""", prompt)
     assert found
-    return found[2], found[1].split(" of the ")[::-1]
+    return found[1], found[2].split("'s ")
 
 
 def all_answers(graph: KnowledgeGraph, prompt: str) -> set[str]:
