@@ -22,23 +22,20 @@ PROGRESS_EVERY = 500
 class Synthesis:
     """What the stage made. `funnels`: by set of items, how many passed each gate, in order.
 
-    `quick` are the tasks of evaluations during training; they have none in common with `held_out`.
+    `practice` are the training tasks that were not demonstrated (where all tasks of a number of
+    hops were, all of them). `quick` are the tasks of evaluations during training; they have none in
+    common with `held_out`.
     """
 
     graph: KnowledgeGraph
     split: Split
     training: list[Task]
+    practice: list[Task]
     held_out: list[Task]
     quick: list[Task]
     tokenizer: Tokenizer
     demonstrations: list[Trajectory]
-    demonstrated: frozenset[str]  # ids of training tasks
     funnels: dict[str, dict[str, int]]
-
-    def practice(self, hops: Sequence[int]) -> list[Task]:
-        """Training tasks of these numbers of hops that were not demonstrated; all, if all were."""
-        tasks = [task for task in self.training if task.hops in hops]
-        return [task for task in tasks if task.id not in self.demonstrated] or tasks
 
 
 def synthesise(
@@ -81,11 +78,11 @@ def synthesise(
         graph=graph,
         split=split,
         training=training,
+        practice=_practice(training, {task.id for task in (*real, *to_rename)}),
         held_out=held_out,
         quick=quick,
         tokenizer=tokenizer,
         demonstrations=fitting,
-        demonstrated=frozenset(task.id for task in (*real, *to_rename)),
         funnels=funnels,
     )
 
@@ -168,6 +165,14 @@ def _to_demonstrate(
         made_up += chosen[:split]
         real += chosen[split:]
     return real, made_up
+
+
+def _practice(training: Sequence[Task], demonstrated: set[str]) -> list[Task]:
+    chosen: list[Task] = []
+    for hops in sorted({task.hops for task in training}):
+        tasks = [task for task in training if task.hops == hops]
+        chosen += [task for task in tasks if task.id not in demonstrated] or tasks
+    return chosen
 
 
 def _play(

@@ -112,7 +112,7 @@ class RolloutActor:
         self._loop = AgentLoop(
             sampler, environment, tokenizer, spec.reward, spec.environment, self._name
         )
-        self._tasks = {n: synthesised.tasks(folder, n) for n in ("training", "held_out", "quick")}
+        self._tasks = {n: synthesised.tasks(folder, n) for n in ("practice", "held_out", "quick")}
 
     def run(self) -> None:
         """Work until `stop`. What is raised here ends the run."""
@@ -131,7 +131,7 @@ class RolloutActor:
         stage = self._spec.stages[index]
         assert isinstance(stage, RlStage)
         tasks: dict[str | None, list[Task]] = defaultdict(list)
-        for task in self._tasks["training"]:
+        for task in self._tasks["practice"]:
             if task.hops in stage.hops:
                 tasks[task.category].append(task)
                 tasks[None].append(task)

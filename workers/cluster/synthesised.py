@@ -23,7 +23,7 @@ def save(folder: Path, made: Synthesis) -> dict[str, Any]:
     """Write everything but the graph, which the spec gives again; returns the summary."""
     folder.mkdir(parents=True, exist_ok=True)
     made.tokenizer.save(folder / "tokenizer")
-    for name in ("training", "held_out", "quick"):
+    for name in ("practice", "held_out", "quick"):
         _write(folder / f"{name}.jsonl.zst", map(vars, getattr(made, name)))
     _write_demonstrations(folder / "demonstrations.npz", made.demonstrations)
     summary = {
@@ -47,7 +47,7 @@ def summary_of(folder: Path | None) -> dict[str, Any] | None:
 
 
 def tasks(folder: Path, name: str) -> list[Task]:
-    """`name`: training, held_out or quick."""
+    """`name`: practice, held_out or quick."""
     return [Task(**item) for item in _read(folder / f"{name}.jsonl.zst")]
 
 

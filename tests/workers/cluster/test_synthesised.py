@@ -31,7 +31,7 @@ def folder(made, tmp_path_factory):
 
 
 def test_tasks_and_tokenizer_come_back(made, folder):
-    for name in ("training", "held_out", "quick"):
+    for name in ("practice", "held_out", "quick"):
         assert synthesised.tasks(folder, name) == getattr(made, name)
     text = made.training[0].prompt
     assert synthesised.tokenizer(folder).encode_text(text) == made.tokenizer.encode_text(text)
