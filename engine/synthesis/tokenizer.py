@@ -18,8 +18,8 @@ from engine.environments.protocol import Task
 PAD, END, USER, AGENT, TOOL = "<|pad|>", "<|end|>", "<|user|>", "<|agent|>", "<|tool|>"
 SPECIAL_TOKENS = (PAD, END, USER, AGENT, TOOL)
 
-# Frequent text as single tokens. Each begins or ends at a quote, so that a name is cut into the
-# same tokens in a question, a call, a result and an answer: copying is copying token by token.
+# Frequent text as single tokens. They begin or end at a quote, so that a name is cut into the same
+# tokens in a question, a call, a result and an answer: copying is copying token by token.
 PIECES = (
     '{"tool":"lookup","entity":"',
     '","relation":"',
