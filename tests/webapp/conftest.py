@@ -1,11 +1,11 @@
 """People of a project and outside of it, runs of theirs, and clients that call as each of them."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
+from django.conf import settings
+from django.test import Client, override_settings
 
 from tests.webapp.support import SPEC, Api, Driver, person, start
 from webapp import storage
@@ -14,16 +14,17 @@ from webapp.experiments import services
 from webapp.experiments.models import Run
 
 
-@pytest.fixture(autouse=True)
-def own_storage(tmp_path: Path, settings: Any) -> Iterator[None]:
-    settings.CARAVAN_STORAGE = str(tmp_path / "storage")
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-    }
-    settings.ALLOWED_HOSTS = ["testserver", "127.0.0.1", "localhost"]
-    storage._place.cache_clear()
-    yield
+@pytest.fixture(scope="session", autouse=True)
+def own_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Blobs and runs of these tests lie in a folder of theirs; static files need no manifest."""
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    with override_settings(
+        CARAVAN_STORAGE=str(tmp_path_factory.mktemp("storage")),
+        STORAGES={**settings.STORAGES, "staticfiles": plain},
+        ALLOWED_HOSTS=["testserver", "127.0.0.1", "localhost"],
+    ):
+        storage._place.cache_clear()
+        yield
     storage._place.cache_clear()
 
 

@@ -39,4 +39,4 @@ def heartbeat(token: str, phase: str, stage: int, step: int) -> Answer:
 
 def steps_before(run: Run, stage: int) -> int:
     """Steps of all stages before one: a run's `step` counts through its whole spec."""
-    return sum(part.get("steps", 0) for part in run.spec["stages"][:stage])
+    return sum(part.get("steps", 0) for part in run.spec.get("stages", [])[:stage])

@@ -1,0 +1,84 @@
+"""A project with one of everything, and how URLs and calls are filled with its ids."""
+
+import re
+
+from django.utils import timezone
+
+from engine.records.shards import write_shard
+from tests.webapp.reviews.samples import trajectory
+from tests.webapp.support import SPEC, start
+from webapp import ids, storage
+from webapp.accounts import services as accounts
+from webapp.accounts.models import Project, Role, User
+from webapp.experiments import services
+from webapp.experiments.services.schemes import check_definition
+from webapp.reviews import services as reviews
+from webapp.reviews.models import Trajectory
+from webapp.reviews.queries import Filter
+from webapp.reviews.rubric import Rubric
+
+MARK = "Zanzibar"  # in the name of everything of the world: an outsider never reads it
+
+
+def build_world(project: Project, user: User) -> dict[str, str]:
+    """One of everything in a project; ids by the word that precedes them in URLs."""
+    spec = services.check_spec({**SPEC, "name": f"{MARK} spec"})
+    run = services.launch_run(project, user, spec, services.Launch(tags=[MARK], notes=MARK))
+    driver = start(run)
+    checkpoint = run.checkpoints.create(
+        attempt=driver.attempt,
+        stage=1,
+        step=1,
+        policy_version=1,
+        path="checkpoints/1",
+        files={"model.safetensors": {"size": 1, "sha256": "0" * 64}},
+        created_at=timezone.now(),
+    )
+    task = f'{{"prompt": "{MARK}", "answer": "{MARK}"}}'.encode()
+    dataset = services.create_dataset(project, user, f"{MARK} data", "tasks")
+    services.add_dataset_version(dataset, user, [task], source={"kind": "upload"})
+    scheme = services.create_scheme(project, user, check_definition({"name": f"{MARK} rewards"}))
+    preset = services.save_preset(project, user, f"{MARK} preset", str(SPEC).replace("'", '"'))
+    name = ids.new_id("t")
+    blob, shard, rows = write_shard([trajectory(name=name, prompt=MARK)])
+    storage.put_blob(blob)
+    row = Trajectory.objects.create(
+        run=run, attempt=driver.attempt, project=project, shard=shard, cursor=1, **rows[0]
+    )
+    comment = reviews.add_comment(row, user, MARK)
+    queue = reviews.create_queue(
+        run, user, name=f"{MARK} queue", rubric=Rubric(), wanted=Filter(), size=1
+    )
+    invitation, _ = accounts.invite(project, f"{MARK.lower()}@example.com", Role.VIEWER, user)
+    token, _ = accounts.create_token(user, f"{MARK} token", project=project)
+    return {
+        "projects": project.pk,
+        "experiments": run.experiment_id,
+        "runs": run.pk,
+        "external-runs": run.pk,
+        "checkpoints": checkpoint.pk,
+        "files": "model.safetensors",
+        "datasets": dataset.pk,
+        "versions": "1",
+        "reward-schemes": scheme.scheme_id,
+        "rewards": scheme.scheme_id,
+        "presets": preset.pk,
+        "trajectories": row.pk,
+        "steps": "0",
+        "field": "text",
+        "comments": comment.pk,
+        "queues": queue.pk,
+        "queue-items": str(queue.items.get().pk),
+        "invitations": invitation.pk,
+        "members": str(user.pk),
+        "tokens": token.pk,
+    }
+
+
+def fill(route: str, world: dict[str, str]) -> str:
+    """A route with its parameters filled. Raises KeyError for a noun that the world lacks."""
+    parts = route.split("/")
+    for index, part in enumerate(parts):
+        if re.fullmatch(r"[<{].*[>}]", part):
+            parts[index] = world[parts[index - 1]]
+    return "/".join(parts)
