@@ -63,9 +63,10 @@ export function duration(seconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
-/** A short time, such as a tool call's: 20 ms. @param {number|null|undefined} seconds */
+/** A short time, such as a tool call's: 80 µs, 20 ms. @param {number|null|undefined} seconds */
 export function shortTime(seconds) {
-  return typeof seconds === "number" && seconds < 1 ? `${Math.round(1000 * seconds)} ms` : duration(seconds);
+  if (typeof seconds !== "number" || seconds >= 1) return duration(seconds);
+  return seconds < 1e-3 ? `${Math.round(1e6 * seconds)} µs` : `${Math.round(1e3 * seconds)} ms`;
 }
 
 /**

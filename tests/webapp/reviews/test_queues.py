@@ -214,3 +214,10 @@ def test_agreement_against_figures_worked_out_by_hand():
     assert found.kappa == pytest.approx(0.195 / 0.495)
     assert agreement([]) is None
     assert agreement([(True, True)]).kappa is None  # chance alone would agree always
+
+
+def test_home_shows_what_waits_for_a_person(make, run, owner, editor, as_user):
+    make(assignees=[owner.pk], name="Look here")
+    path = f"/projects/{run.project_id}/"
+    assert "Look here" in as_user(owner).get(path).content.decode()
+    assert "Look here" not in as_user(editor).get(path).content.decode()

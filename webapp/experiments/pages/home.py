@@ -1,4 +1,4 @@
-"""Home: what runs now, what failed since the last visit, what ended, what the devices do."""
+"""Home: what runs, what failed since the last visit, what ended, devices, what waits for review."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from webapp.monitoring.headline import HEADLINE
 from webapp.monitoring.queries import newest_devices
 from webapp.monitoring.sparks import sparks
 from webapp.pages import page_of, show
+from webapp.reviews.queries import waiting_for
 
 SPARK_METRICS = [HEADLINE["success"], HEADLINE["train_success"], HEADLINE["loss"]]
 LOOK_BACK = timedelta(days=7)
@@ -34,6 +35,7 @@ def home(request: HttpRequest, project: Project) -> HttpResponse:
         "failures": list(queries.failed_since(actor, since).filter(project=project)[:SHOWN]),
         "since": since,
         "ended": list(ended.select_related("experiment").order_by("-ended_at")[:SHOWN]),
+        "inbox": waiting_for(actor.user).filter(project=project),
         "devices": newest_devices(),
         "now": timezone.now().timestamp(),
     }

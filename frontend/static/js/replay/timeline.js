@@ -20,7 +20,7 @@ export function kindOf(outline, step) {
 /** @param {Outline} outline @param {number} step */
 export function describeStep(outline, step) {
   const parts = [t("Step %(n)s", { n: step })];
-  if (outline.tool[step] >= 0) parts.push(outline.tools[outline.tool[step]]);
+  if (outline.tools[outline.tool[step]]) parts.push(outline.tools[outline.tool[step]]);
   if (outline.error[step] >= 0) parts.push(outline.errors[outline.error[step]]);
   if (outline.answer[step]) parts.push(t("answer"));
   if (outline.detour[step]) parts.push(t("forced detour"));
@@ -53,7 +53,7 @@ export class Timeline {
     this.selected = 0;
     /** @type {Set<number>} */
     this.commented = new Set();
-    this.longest = outline.duration_s.reduce((/** @type {number} */ most, s) => Math.max(most, s ?? 0), 0.001);
+    this.longest = outline.duration_s.reduce((/** @type {number} */ most, s) => Math.max(most, s ?? 0), 1e-6);
     canvas.setAttribute("aria-valuemin", "0");
     canvas.setAttribute("aria-valuemax", String(Math.max(0, this.count - 1)));
     canvas.addEventListener("pointermove", (event) => this.#tell(this.#stepAt(event)));

@@ -1,0 +1,137 @@
+"""REST and pages of review queues: who may, and the whole way from filter to dataset."""
+
+import json
+
+import pytest
+
+from tests.webapp.reviews.samples import trajectory
+from tests.webapp.support import Api
+from webapp.reviews import services
+from webapp.reviews.queries import Filter
+from webapp.reviews.rubric import Rubric
+
+
+@pytest.fixture
+def queue(run, store, owner):
+    store([trajectory(name=f"t{i}") for i in range(3)])
+    return services.create_queue(
+        run, owner, name="Queue", rubric=Rubric(), wanted=Filter(), size=10
+    )
+
+
+@pytest.fixture
+def paths(queue, run):
+    item = queue.items.first().pk
+    api, verdict = f"/api/v1/queues/{queue.pk}", {"accepted": True}
+    return [
+        ("GET", f"/api/v1/queues?project={run.project_id}", None, 200),
+        ("GET", api, None, 200),
+        ("GET", f"{api}/next", None, 200),
+        ("GET", f"/projects/{run.project_id}/review/", None, 200),
+        ("GET", f"/queues/{queue.pk}/", None, 200),
+        ("GET", f"/queue-items/{item}/", None, 200),
+        ("POST", "/api/v1/queues", {"run": run.pk, "name": "n"}, 403),
+        ("PUT", f"/api/v1/queue-items/{item}/verdict", verdict, 403),
+        ("PATCH", api, {"closed": True}, 403),
+        ("POST", f"{api}/dataset", {"dataset": "ds_none"}, 403),
+        ("GET", f"/runs/{run.pk}/review", None, 403),
+        ("GET", f"/queues/{queue.pk}/next", None, 403),
+        ("POST", f"/queue-items/{item}/verdict", None, 403),
+        ("POST", f"/queues/{queue.pk}/close", None, 403),
+        ("POST", f"/queues/{queue.pk}/dataset", None, 403),
+    ]
+
+
+def call(client, method, path, data):
+    body = "" if data is None else json.dumps(data)
+    return client.generic(method, path, body, content_type="application/json")
+
+
+def test_without_a_session_nothing_is_seen(client, paths):
+    for method, path, data, _ in paths:
+        expected = 401 if path.startswith("/api/") else 302
+        assert call(client, method, path, data).status_code == expected, path
+
+
+def test_an_outsider_sees_nothing(as_user, outsider, paths):
+    client = as_user(outsider)
+    for method, path, data, _ in paths:
+        assert call(client, method, path, data).status_code == 404, path
+
+
+def test_a_viewer_reads_and_judges_nothing(as_user, viewer, paths):
+    client = as_user(viewer)
+    for method, path, data, expected in paths:
+        assert call(client, method, path, data).status_code == expected, path
+
+
+def test_the_whole_way_through_the_api(run, store, owner):
+    store([trajectory(name=f"t{i}", success=i > 0) for i in range(3)])
+    api = Api(owner)
+    made = api(
+        "POST",
+        "queues",
+        {
+            "run": run.pk,
+            "name": "Good ones",
+            "rubric": {"labels": ["clean"]},
+            "filter": {"success": True},
+            "assignees": [owner.pk],
+        },
+    )
+    assert made.status_code == 201
+    queue = made.json()
+    assert queue["filter"] == {"success": True} and queue["assignees"] == [owner.pk]
+    judged = 0
+    while item := api("GET", f"queues/{queue['id']}/next").json()["item"]:
+        verdict = {"accepted": judged == 0, "labels": ["clean"] if judged == 0 else []}
+        assert api("PUT", f"queue-items/{item}/verdict", verdict).status_code == 200
+        judged += 1
+    assert judged == 2
+    detail = api("GET", f"queues/{queue['id']}").json()
+    assert detail["counts"] == {"accepted": 1, "rejected": 1, "disputed": 0, "open": 0}
+    dataset = api("POST", "datasets", {"name": "SFT", "kind": "trajectories"}).json()
+    version = api("POST", f"queues/{queue['id']}/dataset", {"dataset": dataset["id"]})
+    assert version.status_code == 201 and version.json()["rows"] == 1
+    assert version.json()["source"]["queue"] == queue["id"]
+
+
+def test_a_wrong_verdict_names_its_field(run, store, owner):
+    store([trajectory()])
+    rubric = Rubric.model_validate({"scales": [{"name": "Effort"}]})
+    queue = services.create_queue(run, owner, name="Q", rubric=rubric, wanted=Filter(), size=1)
+    answer = Api(owner)("PUT", f"queue-items/{queue.items.get().pk}/verdict", {"accepted": True})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"] == "scores.Effort"
+
+
+def test_a_queue_is_made_and_finished_on_pages(run, store, owner, as_user):
+    store([trajectory(name=f"t{i}") for i in range(2)])
+    client = as_user(owner)
+    form = {
+        "name": "By hand",
+        "size": "5",
+        "order": "newest",
+        "labels": "clean\nlucky",
+        "scales": "Effort to the end 1 3",
+        "reviews_per_item": "1",
+        "assignees": [owner.pk],
+    }
+    assert client.post(f"/runs/{run.pk}/review", {**form, "size": "x"}).status_code == 422
+    made = client.post(f"/runs/{run.pk}/review?success=true", form)
+    queue = run.queues.get()
+    assert made.url == f"/queues/{queue.pk}/"
+    assert queue.rubric["scales"] == [{"name": "Effort to the end", "low": 1, "high": 3}]
+    for verdict in (
+        {"accepted": "yes", "labels": ["lucky"], "score.Effort to the end": "2"},
+        {"accepted": "no", "score.Effort to the end": "3"},
+    ):
+        item = client.get(f"/queues/{queue.pk}/next").url
+        assert client.post(f"{item}verdict", verdict).url.startswith(f"/queues/{queue.pk}/next")
+    assert client.get(f"/queues/{queue.pk}/next").url == f"/queues/{queue.pk}/"
+    answer = client.post(f"/queues/{queue.pk}/dataset", {"dataset": "", "name": "Mine"})
+    assert answer.url.startswith("/datasets/")
+    assert run.project.datasets.get(name="Mine").versions.get().rows == 1
+    client.post(f"/queues/{queue.pk}/close", {"closed": "yes"})
+    queue.refresh_from_db()
+    assert queue.closed_at is not None
