@@ -53,10 +53,17 @@ def set_value(text: str, path: str, value: Any) -> str:
         if child is None:
             return _insert(text, node, step, _nested(steps[position + 1 :], value))
         node = child
+    return _replace(text, node, _flow(value))
+
+
+def _replace(text: str, node: yaml.Node, value: str) -> str:
     start, stop = _span(node)
     if start == stop:  # `key:` with nothing behind it
-        return text[:start] + " " + _flow(value) + text[stop:]
-    return text[:start] + _flow(value) + text[stop:]
+        value = f" {value}"
+    elif isinstance(node, yaml.SequenceNode) and not node.flow_style:
+        # The dashes of a block may stand below their key's first letter, a plain value may not.
+        value = f"  {value}"
+    return text[:start] + value + text[stop:]
 
 
 def remove_value(text: str, path: str) -> str:
@@ -73,8 +80,7 @@ def remove_value(text: str, path: str) -> str:
         first, last = item if is_pair else (item, item)
         if (str(first.value) if is_pair else str(index)) == steps[-1]:
             if len(items) == 1:
-                start, stop = _span(node)
-                return text[:start] + ("{}" if is_pair else "[]") + text[stop:]
+                return _replace(text, node, "{}" if is_pair else "[]")
             return _cut(text, node, index, (first.start_mark.index, _span(last)[1]))
     return text
 
@@ -129,11 +135,15 @@ def _child(node: yaml.Node | None, step: str) -> yaml.Node | None:
 
 
 def _span(node: yaml.Node) -> Span:
-    """Where the node's own text lies; a block's end mark lies behind the comments that follow."""
+    """Where the node's own text lies; a block's end mark lies behind what follows it."""
     start, stop = node.start_mark.index, node.end_mark.index
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         stop = _span(last[1] if isinstance(last, tuple) else last)[1]
+    elif isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
+        buffer = node.start_mark.buffer or ""
+        while stop > start and buffer[stop - 1 : stop].isspace():
+            stop -= 1
     return start, stop
 
 
