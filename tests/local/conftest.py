@@ -16,7 +16,14 @@ SLEEPER = "import sys, time; print('ready', flush=True); time.sleep(600)"
 
 
 def service(name: str, script: str = SLEEPER, depends_on: tuple[str, ...] = ()) -> Service:
-    return Service(name, (sys.executable, "-c", script), {}, Probe("log", "ready"), depends_on)
+    return Service(
+        name,
+        (sys.executable, "-c", script),
+        {},
+        Probe("log", "ready"),
+        depends_on,
+        stop_seconds=1.0,
+    )
 
 
 @pytest.fixture
@@ -40,4 +47,4 @@ def supervise(places: Places) -> Iterator[Callable[..., Supervisor]]:
 
     yield make
     for supervisor in reversed(made):
-        supervisor.stop(5)
+        supervisor.stop()

@@ -72,7 +72,7 @@ def test_its_data_survives_a_restart(stores: Stack) -> None:
     with psycopg.connect(stores.layout.database_url, autocommit=True) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 41 + 1 AS answer")
     assert _valkey(stores.layout.redis_url, "SET kept 42") == "+OK"
-    stores.supervisor.stop(10)
+    stores.supervisor.stop()
     stores.supervisor.start(STORES)
     with psycopg.connect(stores.layout.database_url) as connection:
         assert connection.execute("SELECT answer FROM kept").fetchone() == (42,)

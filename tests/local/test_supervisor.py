@@ -107,7 +107,7 @@ def test_it_stops_in_reverse_order_and_kills_what_does_not_listen(supervise: Mak
     )
     supervisor.start(["store", "deaf"])
     said.clear()
-    supervisor.stop(1)
+    supervisor.stop()
     assert [line.split()[0] for line in said] == ["deaf", "store"]
     assert "was killed" in said[0]
     assert read_state(supervisor.places).services == {}
@@ -155,7 +155,7 @@ def test_it_leaves_a_stranger_with_a_recorded_process_id_alone(
     killed = supervise(service("gone"))
     killed.start(["gone"])
     recorded = killed.state.services["gone"]
-    killed.stop(5)
+    killed.stop()
     stranger = psutil.Popen([sys.executable, "-c", "input()"], stdin=-1)
     try:
         following = supervise(service("gone"))

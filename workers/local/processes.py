@@ -106,8 +106,15 @@ def processes(layout: Layout) -> tuple[Service, ...]:
             {},
             Probe("postgres", layout.database_url),
             stop_signal=signal.SIGINT,  # fast shutdown
+            stop_seconds=20.0,
         ),
-        Service("valkey", layout.valkey, {}, Probe("valkey", layout.redis_url)),
+        Service(
+            "valkey",
+            layout.valkey,
+            {},
+            Probe("valkey", layout.redis_url),
+            stop_seconds=10.0,
+        ),
         Service(
             "ray-head",
             (
@@ -161,5 +168,6 @@ def _uvicorn(python: str, application: str, bind: tuple[str, int]) -> tuple[str,
     host, port = bind
     return (
         python, "-m", "uvicorn", application, "--host", host, "--port", str(port),
-        "--lifespan", "auto", "--no-server-header", "--timeout-graceful-shutdown", "2",
+        "--lifespan", "auto", "--no-server-header", "--no-access-log",
+        "--timeout-graceful-shutdown", "2",
     )  # fmt: skip

@@ -21,7 +21,6 @@ from workers.local.supervisor import Say, Supervisor, inherited
 
 T = TypeVar("T")
 STORES = ("postgres", "valkey")
-STOP_SECONDS = 8.0
 NEEDED_DISK = 5 * 10**8
 
 
@@ -145,7 +144,7 @@ def start(stack: Stack) -> None:
 
 def stop(stack: Stack) -> None:
     """Stop what runs and forget it; the ports stay remembered."""
-    stack.supervisor.stop(STOP_SECONDS)
+    stack.supervisor.stop()
     stack.supervisor.state.supervisor = None
     stack.supervisor.state.ready = False
     write_state(stack.places, stack.supervisor.state)

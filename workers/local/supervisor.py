@@ -231,25 +231,23 @@ class Supervisor:
         """End what a dead service left behind (Ray's daemons, a server's workers)."""
         end([p for p, service in started_by(self.state.instance) if service == name], grace=2)
 
-    def stop(self, seconds: float) -> None:
+    def stop(self) -> None:
         """Stop services before those they depend on, and as many as possible at once."""
-        deadline = time.monotonic() + seconds
         for wave in self._waves():
             for child in wave:
                 if child.process is not None:
                     _send(child.process, child.service.stop_signal)
             for child in wave:
-                self._stop_one(child, deadline)
+                self._stop_one(child)
         end([p for p, _ in started_by(self.state.instance) if p.pid != os.getpid()], grace=1)
         self.state.services.clear()
         self._save()
 
-    def _stop_one(self, child: Child, deadline: float) -> None:
+    def _stop_one(self, child: Child) -> None:
         process, name = child.process, child.service.name
         if process is None:
             return
-        began = time.monotonic()
-        patience = min(child.service.stop_seconds, max(deadline - began, 0.5))
+        began, patience = time.monotonic(), child.service.stop_seconds
         try:
             child.popen.wait(patience) if child.popen else process.wait(patience)
             how = "stopped"
