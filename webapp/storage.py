@@ -104,6 +104,13 @@ def remove_run(run_id: str, path: str = "") -> None:
         filesystem.rm(where, recursive=True)
 
 
+async def joined(blobs: list[str]) -> AsyncIterator[bytes]:
+    """The bytes of several blobs, one after the other. Raises FileNotFoundError on the way."""
+    for sha256 in blobs:
+        async for piece in chunks(await sync_to_async(open_blob)(sha256)):
+            yield piece
+
+
 async def chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
     """An open file, read in a thread a piece at a time, closed at the end."""
     try:
@@ -113,9 +120,9 @@ async def chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
         await sync_to_async(file.close)()
 
 
-def attachment(file: IO[bytes], name: str, size: int) -> StreamingHttpResponse:
+def attachment(pieces: AsyncIterator[bytes], name: str, size: int) -> StreamingHttpResponse:
     """A download that no browser shows or guesses the type of."""
-    response = StreamingHttpResponse(chunks(file), content_type="application/octet-stream")
+    response = StreamingHttpResponse(pieces, content_type="application/octet-stream")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     response["Content-Length"] = str(size)
     response["X-Content-Type-Options"] = "nosniff"

@@ -116,6 +116,16 @@ class Client:
         found: dict[str, Any] = self.http.post(f"/runs/{self.run_id(run)}/resume")
         return found
 
+    def begin_external(self, **fields: Any) -> dict[str, Any]:
+        """Begin a run of a trainer of your own; `caravan.Run` does this and reports for you."""
+        given = {key: value for key, value in fields.items() if value is not None}
+        return dict(self.http.post("/external-runs", given, once=False))
+
+    def restart_external(self, run: str) -> dict[str, Any]:
+        """A new attempt of such a run; the one before can report no more."""
+        path = f"/external-runs/{self.run_id(run)}/attempts"
+        return dict(self.http.post(path, once=False))
+
     def series(self, run: str, search: str = "") -> list[dict[str, Any]]:
         """The run's series with their newest values; `search` is a part of the name."""
         return list(self.http.get(f"/runs/{self.run_id(run)}/series", search=search)["items"])
@@ -213,7 +223,7 @@ class Client:
     ) -> dict[str, Any]:
         """A new token; its text, `token`, is shown only now. `scope`: read or write."""
         body = {"name": name, "scope": scope, "project": project, "expires_at": expires_at}
-        return dict(self.http.post("/tokens", body))
+        return dict(self.http.post("/tokens", body, once=False))
 
     def revoke_token(self, token_id: str) -> None:
         self.http.delete(f"/tokens/{quote(token_id, safe='')}")

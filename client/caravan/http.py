@@ -42,9 +42,15 @@ class Http:
         """The JSON that the API answers; queries that are None are left out."""
         return _json(self._send("GET", path, params=_given(query)))
 
-    def post(self, path: str, data: Mapping[str, Any] | None = None) -> Any:
-        """May be repeated after a lost answer: its Idempotency-Key makes it happen once."""
-        return _json(self._send("POST", path, headers=_once(), json=dict(data or {})))
+    def post(self, path: str, data: Mapping[str, Any] | None = None, once: bool = True) -> Any:
+        """Repeated after a lost answer: the Idempotency-Key makes it happen once.
+
+        The server keeps such an answer for a day. One that holds a secret must not be kept: it is
+        asked for with `once` False, and not repeated.
+        """
+        if not once:
+            return _json(self._send("POST", path, tries=1, json=_plain(data)))
+        return _json(self._send("POST", path, headers=_once(), json=_plain(data)))
 
     def upload(self, path: str, name: str, file: Any, fields: Mapping[str, str]) -> Any:
         """Post a file as multipart form data; not repeated."""
@@ -95,6 +101,12 @@ class Http:
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in query.items() if value is not None}
+
+
+def _plain(data: Mapping[str, Any] | None) -> Any:
+    """Data as JSON has it: what it has no word for becomes text."""
+    text = json.dumps(dict(data or {}), default=str)
+    return json.loads(text, parse_constant=str)
 
 
 def _once() -> dict[str, str]:

@@ -1,7 +1,6 @@
 """The calls to ingest. One object per process; may be used from several threads."""
 
 import json
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -63,8 +62,8 @@ class Connection:
     def devices(self, item: dict[str, Any]) -> dict[str, Any]:
         return self._post("devices", {"items": [item]})
 
-    def blob(self, sha256: str, path: Path) -> None:
-        self._request("PUT", f"blobs/{sha256}", path.read_bytes(), {})
+    def blob(self, sha256: str, data: bytes) -> None:
+        self._request("PUT", f"blobs/{sha256}", data, {})
 
     def finish(self, state: str, reason: str, summary: dict[str, Any]) -> None:
         self._post("finish", {"state": state, "reason": reason, "summary": summary})

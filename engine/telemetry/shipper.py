@@ -101,7 +101,7 @@ class Shipper(threading.Thread):
             if blob is None or blob in found:
                 continue
             try:
-                self._connection.blob(sha256, blob)
+                self._connection.blob(sha256, blob.read_bytes())
             except RefusedError as error:
                 log.error("Ingest refuses a trajectory shard: %s", error)
                 self._spool.drop("trajectory shards refused by ingest", 1)

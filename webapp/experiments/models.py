@@ -86,6 +86,7 @@ class Run(models.Model):
         "self", null=True, on_delete=models.SET_NULL, related_name="children"
     )
     is_demo = models.BooleanField(default=False)
+    is_external = models.BooleanField(default=False)  # its trainer is not ours: no driver, no Ray
     archived_at = models.DateTimeField(null=True)
     created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -55,7 +55,7 @@ def move(run: Run, attempt: Attempt, to: State, reason: str = "") -> None:
 
 def due(project_id: str) -> list[str]:
     """Ids of the queued attempts that may start now, oldest first."""
-    runs = Run.objects.filter(project_id=project_id)
+    runs = Run.objects.filter(project_id=project_id, is_external=False)
     held = runs.filter(state__in=HOLDS_A_PLACE).count()
     free = Project.objects.get(pk=project_id).max_running - held
     if free <= 0:

@@ -59,7 +59,7 @@ def reconcile() -> None:
     overdue = Attempt.objects.filter(
         state=State.STOPPING, ended_at=None, run__stop_asked_at__lt=timezone.now() - STOP_LIMIT
     )
-    for attempt in overdue:
+    for attempt in overdue.select_related("run"):
         _end_by_ray(attempt, f"did not stop within {STOP_LIMIT.seconds} s and was ended")
 
 
@@ -82,6 +82,13 @@ def _look_at_start(attempt: Attempt) -> None:
 
 
 def _look_at_silence(silent: services.Silent) -> None:
+    if silent.is_external:
+        # Nobody can ask its machine: it stays unreachable until it is heard of, or given up.
+        if silent.state == State.STOPPING:
+            services.mark_lost(silent, "silent since it was asked to stop")
+        else:
+            services.mark_unreachable(silent)
+        return
     try:
         job = ray_jobs.status(silent.ray_job_id)
     except ray_jobs.RayUnreachableError:
@@ -95,6 +102,9 @@ def _look_at_silence(silent: services.Silent) -> None:
 
 
 def _end_by_ray(attempt: Attempt, reason: str) -> None:
+    if attempt.run.is_external:
+        services.fail_attempt(attempt.pk, f"{reason} here; its trainer may still run")
+        return
     try:
         ray_jobs.stop(attempt.ray_job_id)
     except ray_jobs.RayUnreachableError as error:

@@ -10,6 +10,7 @@ from caravan.commands import (
     login,
     rewards,
     runs,
+    sync,
     tokens,
     trajectories,
 )
@@ -19,7 +20,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for module in (login, launch, runs, compare):
+for module in (login, launch, runs, compare, sync):
     module.add_to(app)
 for group in (trajectories, checkpoints, rewards, datasets, tokens):
     app.add_typer(group.app)

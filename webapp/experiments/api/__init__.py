@@ -7,11 +7,12 @@ from webapp.experiments.api import (
     compare,
     datasets,
     experiments,
+    external,
     launch,
     runs,
     schemes,
 )
 
 router = Router()
-for area in (launch, runs, compare, experiments, schemes, datasets, checkpoints):
+for area in (launch, runs, external, compare, experiments, schemes, datasets, checkpoints):
     router.add_router("", area.router)

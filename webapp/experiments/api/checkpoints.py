@@ -36,11 +36,17 @@ def download(request: HttpRequest, checkpoint_id: str, name: str) -> StreamingHt
         access.found_or_404(None)
     if checkpoint.removed_at is not None:
         raise RefusedError("The files of this checkpoint were removed.", status=410)
+    shown = f"{checkpoint.pk}-{name.replace('/', '-')}"
+    manifest = checkpoint.files[name]
+    if "parts" in manifest:  # uploaded by an external run, which shares no storage with us
+        if not all(storage.has_blob(sha256) for sha256 in manifest["parts"]):
+            raise _missing()
+        return storage.attachment(storage.joined(manifest["parts"]), shown, manifest["size"])
     try:
         file, size = storage.open_run_file(checkpoint.run_id, f"{checkpoint.path}/{name}")
     except FileNotFoundError:
-        raise RefusedError("The file is missing from the run's storage.", status=410) from None
-    return storage.attachment(file, f"{checkpoint.pk}-{name.replace('/', '-')}", size)
+        raise _missing() from None
+    return storage.attachment(storage.chunks(file), shown, size)
 
 
 @router.delete("/checkpoints/{checkpoint_id}", response={204: None})
@@ -49,6 +55,10 @@ def remove_checkpoint(request: HttpRequest, checkpoint_id: str) -> Any:
     checkpoint = _checkpoint(request, checkpoint_id, Role.EDITOR)
     services.remove_checkpoint(checkpoint, access.actor_of(request).user)
     return Status(204, None)
+
+
+def _missing() -> RefusedError:
+    return RefusedError("The file is missing from the run's storage.", status=410)
 
 
 def _checkpoint(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Checkpoint:

@@ -74,7 +74,7 @@ def download(request: HttpRequest, dataset_id: str, number: int) -> StreamingHtt
     """The version as zstd-compressed JSON lines."""
     version = _version(request, dataset_id, number)
     name = f"{dataset_id}-{number}.jsonl.zst"
-    return storage.attachment(storage.open_blob(version.blob), name, version.size)
+    return storage.attachment(storage.chunks(storage.open_blob(version.blob)), name, version.size)
 
 
 def _dataset(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Dataset:

@@ -37,6 +37,7 @@ class RunOut(Schema):
     notes: str
     parent_id: str | None
     is_demo: bool
+    is_external: bool
     archived_at: datetime | None
     created_by: Person | None
     created_at: datetime

@@ -117,7 +117,7 @@ def run_context(run: Run, tab: str) -> dict[str, Any]:
         "stage_count": len(run.spec.get("stages", [])),
         "progress": progress_of(detail.stages) if is_active else None,
         "is_active": is_active,
-        "can_resume": run.state in RESUMABLE,
+        "can_resume": run.state in RESUMABLE and not run.is_external,
         "elapsed_s": detail.elapsed_s,
         # Where the counter in the browser starts: the pauses between attempts do not count.
         "since": time.time() - (detail.elapsed_s or 0) if counts else None,

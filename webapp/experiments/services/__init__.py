@@ -30,6 +30,7 @@ from webapp.experiments.services.edit import (
     save_preset,
     set_tags,
 )
+from webapp.experiments.services.external import Begun, begin_external, restart_external
 from webapp.experiments.services.judging import (
     PULSE_S,
     Silent,
@@ -44,6 +45,7 @@ from webapp.experiments.services.schemes import add_scheme_version, create_schem
 __all__ = [
     "PULSE_S",
     "HEARTBEAT_S",
+    "Begun",
     "Claim",
     "Launch",
     "Redeemed",
@@ -51,6 +53,7 @@ __all__ = [
     "add_dataset_version",
     "add_scheme_version",
     "archive",
+    "begin_external",
     "check_spec",
     "claim",
     "create_dataset",
@@ -71,6 +74,7 @@ __all__ = [
     "redeem",
     "remove_checkpoint",
     "requeue",
+    "restart_external",
     "resume",
     "resume_interrupted",
     "save_preset",

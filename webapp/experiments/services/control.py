@@ -35,6 +35,8 @@ def resume(run_id: str, user: User | None) -> Run:
     """Queue a new attempt from the newest checkpoint; the attempt before can report no more."""
     run = lock(run_id)
     before = newest_attempt(run)
+    if run.is_external:
+        raise conflict("This run's own trainer resumes it: `caravan.Run(resume=...)`.")
     if run.state not in RESUMABLE:
         hint = "it has nothing left to do" if run.state == State.SUCCEEDED else "it has not ended"
         raise conflict(f"This run is {run.state}: {hint}, so it cannot be resumed.")
@@ -64,6 +66,8 @@ def pause(
     run = lock(run_id)
     if run.state in ENDED:
         raise conflict(f"This run is {run.state}: there is nothing to pause.")
+    if run.is_external:
+        raise conflict("This run's trainer is not Caravan's: it can be stopped, not paused.")
     if rollouts is not None:
         run.pause_rollouts = rollouts
     if training is not None:
@@ -84,10 +88,14 @@ def pause(
 
 @transaction.atomic
 def interrupt_active() -> list[str]:
-    """Ask every run that has started to save a checkpoint and end as `interrupted`; their ids."""
+    """Ask every run that has started to save a checkpoint and end as `interrupted`; their ids.
+
+    External runs go on: their trainers outlive Caravan and report again when it is back.
+    """
     asked = []
     active = [state for state in ACTIVE_STATES if state not in (State.QUEUED, State.STOPPING)]
-    for run in Run.objects.select_for_update().filter(state__in=active).order_by("pk"):
+    ours = Run.objects.select_for_update().filter(state__in=active, is_external=False)
+    for run in ours.order_by("pk"):
         run.wish = "interrupt"
         run.save(update_fields=["wish"])
         asked.append(run.pk)
@@ -110,5 +118,7 @@ def end_interrupted(run_id: str) -> None:
 @transaction.atomic
 def resume_interrupted() -> list[str]:
     """Queue a new attempt of every run that ended because Caravan was stopped; their ids."""
-    waiting = Run.objects.filter(state=State.INTERRUPTED, archived_at=None).order_by("created_at")
+    waiting = Run.objects.filter(
+        state=State.INTERRUPTED, archived_at=None, is_external=False
+    ).order_by("created_at")
     return [resume(run.pk, None).pk for run in waiting]

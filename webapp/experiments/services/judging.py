@@ -25,6 +25,7 @@ class Silent:
     ray_job_id: str
     state: State
     silence_s: float
+    is_external: bool = False
 
 
 def silent_attempts(now: datetime | None = None) -> list[Silent]:
@@ -40,7 +41,7 @@ def silent_attempts(now: datetime | None = None) -> list[Silent]:
     active = Attempt.objects.filter(
         state__in=(State.RUNNING, State.UNREACHABLE, State.STOPPING), ended_at=None
     )
-    for attempt in active.order_by("pk"):
+    for attempt in active.select_related("run").order_by("pk"):
         heard = attempt.heartbeat_at or attempt.submitted_at or attempt.created_at
         silence = now - max(heard, pulse.up_since)
         if silence > SILENT_AFTER:
@@ -51,6 +52,7 @@ def silent_attempts(now: datetime | None = None) -> list[Silent]:
                     attempt.ray_job_id,
                     State(attempt.state),
                     silence.total_seconds(),
+                    attempt.run.is_external,
                 )
             )
     return found

@@ -55,7 +55,7 @@ def launch_run(
     launch = launch or Launch()
     if launch.parent is not None and launch.parent.project_id != project.pk:
         raise invalid_field("parent", "The parent run belongs to another project.")
-    experiment = _experiment(project, launch.experiment or spec.name, user)
+    experiment = find_experiment(project, launch.experiment or spec.name, user)
     name = launch.name.strip() or f"{spec.name}-{experiment.runs.count() + 1}"
     if len(name) > 120:
         raise invalid_field("name", f"A run's name has at most 120 characters, not {len(name)}.")
@@ -94,7 +94,8 @@ def launch_demo() -> Run | None:
     return launch_run(project, admin, spec, Launch(is_demo=True))
 
 
-def _experiment(project: Project, name: str, user: User) -> Experiment:
+def find_experiment(project: Project, name: str, user: User) -> Experiment:
+    """The project's experiment of this name, created where it is missing."""
     name = name.strip()
     if not 1 <= len(name) <= 120:
         raise invalid_field("experiment", "An experiment's name has 1 to 120 characters.")

@@ -128,8 +128,11 @@ def problem_of(item: Item) -> tuple[str, str] | None:
         numbers = {"stage": item.stage, "step": item.step, "version": item.version}
         if not storage.is_safe(item.path):
             return "path", "A relative path of plain names is expected."
-        if bad := [name for name in item.files if not storage.is_safe(name)]:
-            return "files", f"{bad[0]!r} is no plain file name."
+        for name, manifest in item.files.items():
+            if not storage.is_safe(name):
+                return "files", f"{name!r} is no plain file name."
+            if problem := _problem_of_parts(manifest):
+                return f"files.{name}", problem
     elif isinstance(item, Gap):
         numbers = {"items": item.items}
     else:
@@ -138,6 +141,24 @@ def problem_of(item: Item) -> tuple[str, str] | None:
         if not 0 <= number < INT:
             return name, f"{number} is not between 0 and {INT - 1}."
     return None
+
+
+def _problem_of_parts(manifest: dict[str, Any]) -> str:
+    """A file that was uploaded in parts names blobs that are here, in order; "" where all is well.
+
+    Files without parts lie on the run's storage, where their writer put them."""
+    if "parts" not in manifest:
+        return ""
+    parts, size = manifest["parts"], manifest.get("size")
+    if type(size) is not int or not 0 <= size < 2**63:
+        return "The size of a file is a number of bytes."
+    if not isinstance(parts, list) or not all(
+        isinstance(part, str) and storage.SHA256.fullmatch(part) for part in parts
+    ):
+        return "Parts are SHA-256 in lower-case hex."
+    if missing := [part for part in parts if not storage.has_blob(part)]:
+        return f"Upload the part {missing[0]} first."
+    return ""
 
 
 def gap_row(run_id: str, attempt_id: str, item: Gap) -> StoredGap:

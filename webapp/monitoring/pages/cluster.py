@@ -17,6 +17,6 @@ def cluster(request: HttpRequest, project: Project) -> HttpResponse:
         "section": "cluster",
         "nodes": newest,
         "devices": data,
-        "runs": active_runs(access.actor_of(request)),
+        "runs": active_runs(access.actor_of(request)).filter(is_external=False),
     }
     return show(request, "monitoring/cluster.html", context)

@@ -22,10 +22,11 @@ def charts(request: HttpRequest, run: Run) -> HttpResponse:
 
 @page_of(RUNS)
 def pool(request: HttpRequest, run: Run) -> HttpResponse:
+    spec = run.spec.get("pool", {})  # an external run has none
     data = {
         "cursor": run.cursor,
-        "limit": run.spec["pool"]["max_staleness"],
-        "capacity": run.spec["pool"]["capacity"],
+        "limit": spec.get("max_staleness"),
+        "capacity": spec.get("capacity"),
         "snapshots": queries.pool_history(run),
         "decisions": queries.decisions(run),
     }
