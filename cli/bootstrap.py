@@ -16,8 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "requirements"
 NEEDED_DISK = 3 * 10**9
-# Which requirement file each installing command needs; the others only run on what is there.
+# What each installing command needs; the other commands only run on what is there.
 INSTALLS = {"up": "base", "bench": "base", "test": "dev", "check": "dev"}
+FILES = {"base": ("base.txt",), "dev": ("base.txt", "gpu.txt", "dev.txt")}
 SIZES = (
     "about 0.4 GB where pip finds a CPU build of torch (2 GB on disk), "
     "about 3.5 GB with Linux's usual build, which brings CUDA (8 GB on disk)"
@@ -81,7 +82,7 @@ def find_python(arguments: Sequence[str]) -> Path | None:
 
 def wanted_hash(group: str) -> str:
     """A hash of every file that decides what is installed for `group`."""
-    names = ["base.txt", "lock.txt"] + (["dev.txt", "gpu.txt"] if group == "dev" else [])
+    names = (*FILES[group], "lock.txt")
     content = b"".join((REQUIREMENTS / name).read_bytes() for name in names)
     return hashlib.sha256(content + sys.version.split()[0].encode()).hexdigest()
 
@@ -158,7 +159,8 @@ def _pip_install(venv: Path, group: str) -> None:
     command = [
         str(venv / "bin/python"), "-m", "pip", "install", "--progress-bar=off", "--no-input",
         "--disable-pip-version-check", "--only-binary=:all:",
-        "-r", str(REQUIREMENTS / f"{group}.txt"), "-c", str(REQUIREMENTS / "lock.txt"),
+        "-c", str(REQUIREMENTS / "lock.txt"),
+        *(part for name in FILES[group] for part in ("-r", str(REQUIREMENTS / name))),
     ]  # fmt: skip
     log = venv / "install.log"
     environment: Mapping[str, str] = {**os.environ, "PYTHONUNBUFFERED": "1"}

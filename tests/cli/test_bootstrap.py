@@ -162,10 +162,9 @@ def test_every_requirement_is_pinned_and_locked() -> None:
     locked = {line.partition("==")[0].lower() for line in _lines("lock.txt")}
     for name in ("base.txt", "dev.txt", "gpu.txt"):
         for line in _lines(name):
-            if not line.startswith("-r "):
-                package, _, version = line.partition("==")
-                assert version, f"{line} in {name} is not pinned"
-                assert package.partition("[")[0].lower() in locked
+            package, _, version = line.partition("==")
+            assert version, f"{line} in {name} is not pinned"
+            assert package.partition("[")[0].lower() in locked
 
 
 def _lines(name: str) -> list[str]:
