@@ -136,6 +136,7 @@ class StoredTrajectory:
 
     def __init__(self, read: Callable[[int, int], bytes], length: int) -> None:
         self._read = read
+        self._length = length
         self._start = read(0, min(length, _FIRST_READ))
         if len(self._start) < _PREFIX or not self._start.startswith(_MAGIC):
             raise DamagedShardError("This part of the shard is damaged: no trajectory begins here.")
@@ -218,6 +219,8 @@ class StoredTrajectory:
     def _frame(self, where: list[int], kind: type) -> Any:
         offset, length = where
         start = self._base + offset
+        if start < _PREFIX or length < 0 or start + length > self._length:
+            raise DamagedShardError("This part of the shard is damaged: it points elsewhere.")
         if start + length <= len(self._start):
             data = self._start[start : start + length]
         else:

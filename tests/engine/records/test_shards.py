@@ -1,6 +1,7 @@
 """Shards: every trajectory is readable alone, whole or in part, and damage is noticed."""
 
 import hashlib
+import json
 
 import pytest
 import zstandard
@@ -154,3 +155,16 @@ def test_it_refuses_a_frame_that_claims_to_be_huge():
     forged = blob[:8] + len(bomb).to_bytes(4, "little") + bomb + blob[12 + head :]
     with pytest.raises(DamagedShardError, match="unusual size"):
         read_trajectory(forged)
+
+
+def test_it_reads_nothing_outside_of_its_own_range():
+    blob = write_shard([long_trajectory(2, "ok")])[0]
+    size = int.from_bytes(blob[8:12], "little")
+    head = json.loads(zstandard.ZstdDecompressor().decompress(blob[12 : 12 + size]))
+    for steps in ([[0, len(blob), 10]], [[0, -size - 100, 50]]):
+        forged = json.dumps({**head, "steps": steps}).encode()
+        part = zstandard.ZstdCompressor().compress(forged)
+        bytes_ = blob[:8] + len(part).to_bytes(4, "little") + part + blob[12 + size :]
+        stored = StoredTrajectory(Range(bytes_ + b"of another"), len(bytes_))
+        with pytest.raises(DamagedShardError, match="points elsewhere"):
+            stored.steps(0, 1)

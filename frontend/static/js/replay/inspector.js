@@ -120,7 +120,7 @@ export class Inspector {
     const page = await api(path);
     if (!current()) return;
     const about = h("p", { class: "small muted" });
-    about.textContent = t("%(total)s tokens of segment %(segment)s, exactly as the model read them before step %(step)s.", page);
+    about.textContent = page.total === 0 ? t("No tokens were recorded.") : t("%(total)s tokens of segment %(segment)s, exactly as the model read them before step %(step)s.", page);
     const flow = h("div", { class: "context agent-text", dir: "auto" });
     const earlier = h("button", { type: "button", class: "button button-small" });
     let first = page.first;
