@@ -38,8 +38,18 @@ def _follow(url: str, token: str, run_id: str, say: Callable[[str], None]) -> No
 
 
 def summary_line(run: dict[str, Any], seconds: float) -> str:
-    """One sentence on how the quick start ended."""
-    summary = run.get("summary") or {}
-    figures = ", ".join(f"{name} {value}" for name, value in summary.items())
+    """One sentence on how the quick start ended, with what its held-out tasks say."""
     text = f"the quick start {run['state']} after {seconds / 60:.1f} min"
-    return f"{text}: {figures}" if figures else text
+    if run["state"] != "succeeded" and run.get("state_reason"):
+        text += f" ({run['state_reason']})"
+    judged = [
+        one
+        for one in run.get("summary", {}).get("evaluations", [])
+        if one.get("name") == "held_out" and one.get("completion_rate") is not None
+    ]
+    if not judged:
+        return text
+    first, last = judged[0], judged[-1]
+    interval = f"{last['completion_rate_low']:.1%} to {last['completion_rate_high']:.1%}"
+    rates = f"{first['completion_rate']:.1%} -> {last['completion_rate']:.1%}"
+    return f"{text}: {rates} of the held-out tasks solved (95% interval {interval})"
