@@ -14,12 +14,10 @@ POLL_SECONDS = 3.0
 ENDED = {"succeeded", "stopped", "failed", "interrupted", "lost"}
 
 
-def follow_quick_start(places: Places, run_id: str, say: Callable[[str], None]) -> None:
-    """Watch the run from a thread that dies with the process."""
-    access = json.loads(places.secret("cli_token.json").read_text())
-    threading.Thread(
-        target=_follow, args=(access["url"], access["token"], run_id, say), daemon=True
-    ).start()
+def follow_quick_start(places: Places, url: str, run_id: str, say: Callable[[str], None]) -> None:
+    """Watch the run from a thread that dies with the process. `url`: from this machine."""
+    token = json.loads(places.secret("cli_token.json").read_text())["token"]
+    threading.Thread(target=_follow, args=(url, token, run_id, say), daemon=True).start()
 
 
 def _follow(url: str, token: str, run_id: str, say: Callable[[str], None]) -> None:

@@ -41,7 +41,7 @@ def _welcome(stack: Stack, options: Options) -> None:
         say(f"resumed: {', '.join(resumed.split())}")
     if options.demo and (run_id := _try(stack, "launch_demo")):
         say(f"the quick start runs: {stack.layout.url}/runs/{run_id}")
-        follow_quick_start(stack.places, run_id, say)
+        follow_quick_start(stack.places, stack.layout.web_probe, run_id, say)
 
 
 def _try(stack: Stack, command: str) -> str:
