@@ -5,6 +5,8 @@ from django.urls import include, path
 from webapp import health
 from webapp.api import api
 
+handler404 = "webapp.rest.problem_json.not_found"
+
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views.defaults import page_not_found
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
 
@@ -72,6 +73,13 @@ def answer_with_problems(api: NinjaAPI) -> None:
     api.add_exception_handler(ValidationError, malformed)
     api.add_exception_handler(HttpError, other)
     api.add_exception_handler(Exception, bug)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Django's handler404: a problem below /api/, a page elsewhere."""
+    if request.path.startswith("/api/"):
+        return problem(404, "There is no such path in this API.")
+    return page_not_found(request, exception)
 
 
 def _path(location: tuple[Any, ...]) -> str:

@@ -1,0 +1,216 @@
+"""Links work once, invitations make members, tokens are hashed, the last admin stays."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import RequestFactory
+from django.utils import timezone
+
+from tests.webapp.support import Api
+from webapp.accounts import access, credentials, services, throttle
+from webapp.accounts.models import (
+    ApiToken,
+    AuditEntry,
+    Invitation,
+    LoginLink,
+    Membership,
+    Project,
+    Role,
+    User,
+)
+from webapp.problems import RefusedError
+
+PASSWORD = "a long way through the desert"
+
+
+def refused(status: int, action: Any, *args: Any, **kwargs: Any) -> RefusedError:
+    with pytest.raises(RefusedError) as found:
+        action(*args, **kwargs)
+    assert found.value.status == status
+    return found.value
+
+
+@pytest.mark.django_db
+def test_the_first_admin_is_made_once() -> None:
+    first = services.ensure_admin("admin@example.com")
+    assert services.ensure_admin("other@example.com") == first
+    assert [p.name for p in Project.objects.all()] == ["default"]
+    assert access.Actor(first).roles() == {Project.objects.get().pk: Role.ADMIN}
+
+
+def test_a_login_link_works_once(owner: User) -> None:
+    secret = services.create_login_link(owner)
+    assert services.use_login_link(secret) == owner
+    refused(401, services.use_login_link, secret)
+    assert secret not in str(LoginLink.objects.values())
+
+
+def test_a_login_link_works_for_fifteen_minutes(owner: User) -> None:
+    secret = services.create_login_link(owner)
+    assert LoginLink.objects.get().expires_at <= timezone.now() + timedelta(minutes=15)
+    LoginLink.objects.update(expires_at=timezone.now())
+    refused(401, services.use_login_link, secret)
+
+
+def test_a_login_link_of_somebody_who_left_is_worth_nothing(owner: User) -> None:
+    secret = services.create_login_link(owner)
+    User.objects.update(is_active=False)
+    refused(401, services.use_login_link, secret)
+
+
+def test_an_invitation_makes_a_member_once(project: Project, owner: User) -> None:
+    invitation, secret = services.invite(project, " New@Example.com ", Role.VIEWER, owner)
+    assert secret not in str(Invitation.objects.values())
+    refused(422, services.accept_invitation, secret, "short")
+    user = services.accept_invitation(secret, PASSWORD, "Newcomer")
+    assert (user.email, user.display_name) == ("new@example.com", "Newcomer")
+    assert user.check_password(PASSWORD)
+    assert access.Actor(user).role_in(project.pk) is Role.VIEWER
+    refused(404, services.accept_invitation, secret, PASSWORD)
+    refused(409, services.invite, project, "NEW@example.com", Role.VIEWER, owner)
+
+
+def test_an_invitation_does_not_take_over_an_account(project: Project, owner: User) -> None:
+    user = User.objects.create_user("known@example.com", "known@example.com", PASSWORD)
+    _, secret = services.invite(project, "known@example.com", Role.EDITOR, owner)
+    refused(422, services.accept_invitation, secret, "another long password")
+    assert access.Actor(user).role_in(project.pk) is None
+    assert services.accept_invitation(secret, PASSWORD) == user
+    assert access.Actor(user).role_in(project.pk) is Role.EDITOR
+
+
+def test_a_withdrawn_or_old_invitation_is_worth_nothing(project: Project, owner: User) -> None:
+    invitation, secret = services.invite(project, "a@example.com", Role.VIEWER, owner)
+    services.withdraw_invitation(invitation, owner)
+    refused(404, services.accept_invitation, secret, PASSWORD)
+    _, secret = services.invite(project, "a@example.com", Role.VIEWER, owner)
+    Invitation.objects.update(expires_at=timezone.now())
+    refused(404, services.accept_invitation, secret, PASSWORD)
+
+
+def test_the_newest_invitation_counts(project: Project, owner: User) -> None:
+    _, first = services.invite(project, "a@example.com", Role.ADMIN, owner)
+    _, second = services.invite(project, "a@example.com", Role.VIEWER, owner)
+    refused(404, services.accept_invitation, first, PASSWORD)
+    user = services.accept_invitation(second, PASSWORD)
+    assert access.Actor(user).role_in(project.pk) is Role.VIEWER
+
+
+def test_the_last_admin_stays(project: Project, owner: User, editor: User) -> None:
+    member = Membership.objects.get(user=owner)
+    refused(409, services.set_role, member, Role.EDITOR, owner)
+    refused(409, services.remove_member, member, owner)
+    services.set_role(Membership.objects.get(user=editor), Role.ADMIN, owner)
+    services.set_role(member, Role.VIEWER, editor)
+    assert access.Actor(owner).role_in(project.pk) is Role.VIEWER
+
+
+def test_who_is_removed_loses_the_projects_tokens(
+    project: Project, owner: User, editor: User
+) -> None:
+    token, text = services.create_token(editor, "ci", project=project)
+    services.remove_member(Membership.objects.get(user=editor), owner)
+    assert credentials.find_api_token(text) is None
+
+
+def test_a_token_is_shown_once_and_stored_hashed(owner: User) -> None:
+    token, text = services.create_token(owner, "laptop")
+    assert text.startswith(f"cvn_{token.prefix}_")
+    secret = text.rsplit("_", 1)[1]
+    assert secret not in str(ApiToken.objects.values())
+    found = credentials.find_api_token(text)
+    assert found is not None and found.user == owner
+    assert ApiToken.objects.get().used_at is not None
+
+
+@pytest.mark.parametrize("wrong", ["cvn_{prefix}_guess", "cvx{text}", "{text}x", "cvn__", "", "_"])
+def test_a_wrong_token_finds_nobody(owner: User, wrong: str) -> None:
+    token, text = services.create_token(owner, "laptop")
+    given = wrong.format(prefix=token.prefix, text=text)
+    assert credentials.find_api_token(given) is None
+
+
+@pytest.mark.parametrize("why", ["revoked", "expired", "inactive"])
+def test_a_dead_token_finds_nobody(owner: User, why: str) -> None:
+    token, text = services.create_token(owner, "laptop")
+    if why == "revoked":
+        services.revoke_token(token, owner)
+    elif why == "expired":
+        ApiToken.objects.update(expires_at=timezone.now())
+    else:
+        User.objects.update(is_active=False)
+    assert credentials.find_api_token(text) is None
+
+
+def test_tokens_of_another_secret_key_are_worth_nothing(owner: User, settings: Any) -> None:
+    _, text = services.create_token(owner, "laptop")
+    settings.SECRET_KEY = "another key, after a leak of the first one"
+    assert credentials.find_api_token(text) is None
+
+
+def test_a_token_cannot_make_one_that_may_do_more(owner: User, project: Project) -> None:
+    narrow = Api(owner, project=project)
+    assert narrow("POST", "tokens", {"name": "wide"}).status_code == 403
+    assert narrow("POST", "tokens", {"name": "same", "project": project.pk}).status_code == 201
+    reader = Api(owner, scope="read")
+    assert reader("POST", "tokens", {"name": "x", "scope": "read"}).status_code == 403
+
+
+@pytest.mark.django_db
+def test_guessing_passwords_is_slowed_down(rf: RequestFactory) -> None:
+    email = f"{credentials.new_secret()[:8].lower()}@example.com"
+    request = rf.post("/login/", REMOTE_ADDR=credentials.new_secret()[:12])
+    User.objects.create_user(email, email, PASSWORD)
+    for _ in range(throttle.PER_ACCOUNT):
+        refused(401, services.sign_in, request, email, "guess")
+    refused(429, services.sign_in, request, email.upper(), PASSWORD)
+
+
+@pytest.mark.django_db
+def test_a_good_password_clears_the_count(rf: RequestFactory) -> None:
+    email = f"{credentials.new_secret()[:8].lower()}@example.com"
+    request = rf.post("/login/", REMOTE_ADDR=credentials.new_secret()[:12])
+    user = User.objects.create_user(email, email, PASSWORD)
+    for _ in range(3):
+        for _ in range(throttle.PER_ACCOUNT - 1):
+            refused(401, services.sign_in, request, email, "guess")
+        assert services.sign_in(request, email.upper(), PASSWORD) == user
+
+
+def test_what_is_changed_is_audited_with_its_request(api: Api, project: Project) -> None:
+    api("PATCH", f"projects/{project.pk}", {"max_running": 7}, **{"X-Request-ID": "request-12345"})
+    entry = AuditEntry.objects.get(action="project.max_running")
+    assert (entry.request_id, entry.detail, entry.user) == (
+        "request-12345",
+        {"before": 2},
+        User.objects.get(),
+    )
+    page = api("GET", f"projects/{project.pk}/audit").json()
+    assert page["items"][0]["action"] == "project.max_running"
+
+
+def output(*command: str, capsys: Any) -> str:
+    call_command(*command)
+    return str(capsys.readouterr().out.strip())
+
+
+@pytest.mark.django_db
+def test_the_commands_of_the_stack(capsys: Any, tmp_path: Any, settings: Any) -> None:
+    assert output("ensure_admin", capsys=capsys) == "admin@caravan.local"
+    link = output("login_link", capsys=capsys)
+    assert link.startswith(f"{settings.CARAVAN_URL}/login/")
+    assert services.use_login_link(link.split("/")[-2]).email == "admin@caravan.local"
+    link = output("invite", "a@example.com", "--role", "viewer", capsys=capsys)
+    assert services.find_invitation(link.split("/")[-2]).role == "viewer"
+    path = tmp_path / "token.json"
+    call_command("cli_token", "--file", str(path))
+    assert path.stat().st_mode & 0o777 == 0o600
+    first = json.loads(path.read_text())
+    assert credentials.find_api_token(first["token"]) is not None
+    call_command("cli_token", "--file", str(path))
+    assert credentials.find_api_token(first["token"]) is None
+    assert credentials.is_sampler_token(output("sampler_token", capsys=capsys))
+    call_command("prune")
