@@ -29,6 +29,7 @@ class Control(threading.Thread):
         self.command = "run"  # run | stop | interrupt
         self.latches = Latches()
         self.revoked = ""  # why, once this attempt may not go on
+        self.terminated = False  # the process was told to end at once
         self.changed = threading.Event()  # set at every new wish
         self._connection = connection
         self._interval_s = interval_s
@@ -39,7 +40,7 @@ class Control(threading.Thread):
 
     @property
     def wants_end(self) -> bool:
-        return self.command != "run" or bool(self.revoked)
+        return self.command != "run" or bool(self.revoked) or self.terminated
 
     def at(self, phase: str, stage: int, step: int) -> None:
         """Where the run is: told at the next heartbeat."""
@@ -53,6 +54,10 @@ class Control(threading.Thread):
 
     def revoke(self, reason: str) -> None:
         self.revoked = self.revoked or reason
+        self.changed.set()
+
+    def terminate(self) -> None:
+        self.terminated = True
         self.changed.set()
 
     def run(self) -> None:

@@ -27,6 +27,10 @@ class RevokedAttemptError(Exception):
     """A newer attempt runs, or the run has ended: this one must leave without a word."""
 
 
+class TerminatedError(Exception):
+    """Ray was told to end this job: seconds are left."""
+
+
 class LimitError(Exception):
     """A wait took longer than its limit."""
 
@@ -49,7 +53,8 @@ class Crew:
 
     def synthesise(self, folder: str) -> dict[str, Any] | None:
         """Run the synthesise stage in a process of its own; None when the end was asked for."""
-        actor = ray.remote(num_cpus=ROLLOUT_CPUS, max_restarts=0)(SynthesisActor).remote()
+        place = ray.remote(num_cpus=ROLLOUT_CPUS, max_restarts=0)(SynthesisActor)
+        actor: Any = place.remote()
         ref = actor.make.remote(self._json, folder, self._address)
         try:
             found: list[dict[str, Any]] | None = self.wait(
@@ -95,14 +100,13 @@ class Crew:
         """The results, in order; None where `until` became true before.
 
         Raises what any actor raised, also one that was not asked; LimitError after `limit_s`
-        seconds; RevokedAttemptError.
+        seconds; RevokedAttemptError; TerminatedError.
         """
         deadline = time.monotonic() + limit_s
         results: dict[Any, Any] = {}
         self.check()
         while len(results) < len(refs):
-            if self._control.revoked:
-                raise RevokedAttemptError(self._control.revoked)
+            self._check_control()
             if until is not None and until():
                 return None
             left = deadline - time.monotonic()
@@ -118,12 +122,17 @@ class Crew:
 
     def check(self) -> None:
         """Raise what an actor that nobody waits for has raised."""
-        if self._control.revoked:
-            raise RevokedAttemptError(self._control.revoked)
+        self._check_control()
         if self._running:
             ready, _ = ray.wait([*self._running], timeout=0)
             for ref in ready:
                 self._raise_end(ref)
+
+    def _check_control(self) -> None:
+        if self._control.revoked:
+            raise RevokedAttemptError(self._control.revoked)
+        if self._control.terminated:
+            raise TerminatedError
 
     def _raise_end(self, ref: Any) -> None:
         ray.get(ref, timeout=limits.CALL_S)

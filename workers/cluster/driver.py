@@ -13,10 +13,8 @@ import json
 import logging
 import random
 import signal
-import sys
 import time
 from dataclasses import asdict, dataclass, field
-from types import FrameType
 from typing import Any
 
 import ray
@@ -28,9 +26,11 @@ from engine.telemetry.reporter import Reporter
 from workers.cluster import limits, stages, synthesised
 from workers.cluster.attempt import Attempt, Position, newest_position
 from workers.cluster.control import Control
-from workers.cluster.crew import Crew, RevokedAttemptError
+from workers.cluster.crew import Crew, RevokedAttemptError, TerminatedError
 from workers.cluster.reporting import Address
 from workers.cluster.storage import RunStorage
+
+SHIP_IN_A_HURRY_S = 1.0
 
 log = logging.getLogger("caravan.driver")
 
@@ -44,10 +44,6 @@ class End:
     summary: dict[str, Any] = field(default_factory=dict)
 
 
-class TerminatedError(BaseException):
-    """SIGTERM: Ray was told to end this job. A BaseException, so that nothing swallows it."""
-
-
 def main() -> int:
     """Exit code 0 where the end was reached or wished for, 1 where the run failed."""
     parser = argparse.ArgumentParser(prog="driver")
@@ -59,7 +55,11 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
 
     connection = Connection(given.ingest)
-    told = redeem(connection, given.attempt, given.ticket)
+    try:
+        told = redeem(connection, given.attempt, given.ticket)
+    except (IngestError, RefusedError, RevokedError) as error:
+        log.error("The ticket of %s was not taken: %s", given.attempt, error)
+        return 1
     address = Address(given.ingest, connection.token, told["run_id"], told["attempt_id"])
     control = Control(address.connection(), float(told["heartbeat_s"]))
     reporter = address.reporter("driver", on_revoked=control.revoke)
@@ -71,7 +71,7 @@ def main() -> int:
         log.warning("This attempt leaves without a word: %s", error)
         return 0
     control.end()
-    if reporter.close(limits.SHIP_S):
+    if reporter.close(SHIP_IN_A_HURRY_S if in_a_hurry(control) else limits.SHIP_S):
         address.forget()
     finish(connection, end)
     return 1 if end.state == "failed" else 0
@@ -96,7 +96,7 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
     try:
         spec = ExperimentSpec.model_validate_json(json.dumps(told["spec"]))
         ray.init(log_to_driver=True, logging_level=logging.WARNING)
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, lambda *_: control.terminate())  # after Ray set its own
         crew = Crew(spec, told["attempt_number"], address, control)
         storage = RunStorage(told["storage"])
         attempt = Attempt(spec, told["attempt_number"], address, storage, control, reporter, crew)
@@ -112,7 +112,12 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
         return End("failed", reason(error))
     finally:
         if crew is not None:
-            crew.dismiss(0.5 if sys.exc_info()[0] is RevokedAttemptError else limits.SHIP_S / 2)
+            crew.dismiss(SHIP_IN_A_HURRY_S if in_a_hurry(control) else limits.SHIP_S / 2)
+
+
+def in_a_hurry(control: Control) -> bool:
+    """Nobody listens any more, or Ray is about to kill this process."""
+    return control.terminated or bool(control.revoked)
 
 
 def take_stages(attempt: Attempt) -> End:
@@ -132,6 +137,7 @@ def take_stages(attempt: Attempt) -> End:
                 model = _start_crew(attempt)
             summary = _train(attempt, index, stage)
         if summary is None:
+            attempt.crew.check()  # whoever was revoked or terminated has no say in how it ended
             return End(_ending(attempt.control), "", _summary(attempt, started, model))
         attempt.leave(index, summary)
     return End("succeeded", "", _summary(attempt, started, model))
@@ -195,11 +201,6 @@ def finish(connection: Connection, end: End) -> None:
                 log.error("Ingest was not told of the end: %s", error)
                 return
             time.sleep(random.uniform(0.5, 2.0))
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise TerminatedError
 
 
 if __name__ == "__main__":

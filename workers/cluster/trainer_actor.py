@@ -45,7 +45,7 @@ class TrainerActor:
         from engine.models.hybrid import HybridConfig
         from engine.training.trainer import Trainer
 
-        transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         torch.set_num_threads(self._spec.trainer.threads)
         self._folder = Path(synthesis)
         tokenizer = synthesised.tokenizer(self._folder)

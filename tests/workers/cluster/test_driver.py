@@ -1,0 +1,239 @@
+"""The driver on a real Ray: all stages, wishes, faults, crashes and outages."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.pool.wal import FolderStore, Wal
+from engine.records.shards import read_trajectory
+from tests.engine.telemetry.ingest_server import IngestServer
+from tests.workers.cluster.running import Cluster, Job, spec
+from workers.local.scratch import scratch_stack
+
+pytestmark = pytest.mark.stack
+
+RL = 2  # index of the stage
+FAULTS = Path(__file__).parent / "faults"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with scratch_stack(only=("ray-head",)) as stack:
+        token = Path(stack.layout.ray_token).read_text().strip()
+        yield Cluster(stack.layout.ray_jobs_url, token)
+
+
+@pytest.fixture
+def start(cluster, ingest, tmp_path):
+    """Starts attempts of one run."""
+
+    def start(rl_steps: int = 5, number: int = 1, **environment: str) -> Job:
+        spool = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
+        storage = tmp_path / "storage"
+        return Job(cluster, ingest, storage, spec(rl_steps), number, {**spool, **environment})
+
+    yield start
+    for job in cluster.started:
+        if cluster.call("GET", job)["status"] in ("PENDING", "RUNNING"):
+            cluster.call("POST", f"{job}/stop")
+    cluster.started.clear()
+
+
+def series(ingest: IngestServer, name: str) -> dict[int, float]:
+    return {e["step"]: e["values"][name] for e in ingest.of_kind("metrics") if name in e["values"]}
+
+
+def rl_step(ingest: IngestServer) -> int:
+    return max(series(ingest, "train/loss"), default=6) - 6
+
+
+def assert_pool_conserves(ingest: IngestServer) -> None:
+    assert ingest.of_kind("pool")
+    for held in ingest.of_kind("pool"):
+        gone = held["consumed"] + sum(held["discarded"].values())
+        assert held["produced"] == gone + held["waiting"] + held["leased"]
+
+
+def test_a_run_goes_through_its_stages_though_ingest_fails_meanwhile(start, ingest, tmp_path):
+    job = start()
+    job.until(lambda: series(ingest, "sft/loss"))
+    ingest.behave = lambda path, body: (503, {})
+    ingest.until(lambda: len(ingest.calls) > 0 and ingest.calls[-1][0] == "heartbeat")
+    time.sleep(3)  # of outage
+    ingest.behave = lambda path, body: None
+    end = job.end()
+    assert (end["state"], end["reason"]) == ("succeeded", ""), job.log()
+
+    stages = [(e["index"], e["name"]) for e in ingest.of_kind("stage") if e["state"] == "done"]
+    assert stages == [(0, "synthesise"), (1, "sft"), (2, "rl")]
+    assert sorted(series(ingest, "sft/loss")) == [1, 2, 3, 4, 5, 6]
+    assert sorted(series(ingest, "train/loss")) == [7, 8, 9, 10, 11]
+    for name in (
+        "train/grad_norm", "train/entropy", "train/clip_fraction", "train/importance_weight_mean",
+        "train/importance_weight_max", "train/ess", "train/kl_sampler", "train/lr",
+        "train/step_s", "train/tokens", "pool/staleness_mean", "pool/staleness_max",
+        "pool/wait_s", "rollout/reward_mean", "rollout/success", "rollout/length",
+        "rollout/trajectories_per_s", "rollout/tokens_per_s", "rollout/zero_variance_groups",
+        "time/busy_share_rollout", "time/busy_share_trainer",
+    ):  # fmt: skip
+        assert series(ingest, name), name
+    assert sorted(series(ingest, "eval/completion_rate")) == [6, 8, 10, 11]
+    assert max(series(ingest, "pool/staleness_max").values()) <= 2
+    assert_pool_conserves(ingest)
+    assert [e["tasks"] for e in end["summary"]["evaluations"]] == [12, 10, 10, 12]
+    assert "gain_low" in end["summary"]
+    assert not list((tmp_path / "spool").rglob("*.jsonl")), "everything arrived"
+
+    (row, *_) = [
+        {**row, "shard": event["shard"]}
+        for event in ingest.of_kind("trajectories")
+        for row in event["rows"]
+        if row["purpose"] == "evaluate"
+    ]
+    data = ingest.blobs[row["shard"]][row["offset"] : row["offset"] + row["length"]]
+    assert read_trajectory(data).id == row["id"]
+
+    final = [e for e in ingest.of_kind("checkpoint") if e["final"]][-1]
+    folder = tmp_path / "storage" / final["path"]
+    assert {p.name for p in folder.iterdir()} == set(final["files"])
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    import engine.models.hybrid  # noqa: F401  (registers the model)
+
+    assert AutoModelForCausalLM.from_pretrained(folder).num_parameters() > 0
+    assert AutoTokenizer.from_pretrained(folder).eos_token == "<|end|>"
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint_with_higher_versions(start, ingest, tmp_path):
+    job = start(rl_steps=200)
+    job.until(lambda: rl_step(ingest) >= 3)
+    ingest.command = "stop"
+    end = job.end()
+    assert end["state"] == "stopped"
+    last = ingest.of_kind("checkpoint")[-1]
+    assert last["stage"] == RL
+    state = Wal(FolderStore(tmp_path / "storage/pool/stage-2"), 99).recover(last["step"])
+    assert state.conserves()
+    assert state.consumed == 3 * last["step"]
+
+    ingest.calls.clear()
+    ingest.events.clear()
+    ingest.command = "run"
+    again = start(rl_steps=last["step"] + 2, number=2)
+    assert again.end()["state"] == "succeeded", again.log()
+    assert sorted(series(ingest, "train/loss")) == [6 + last["step"] + 1, 6 + last["step"] + 2]
+    versions = [e["trainer_version"] for e in ingest.of_kind("pool")]
+    assert min(versions) > last["version"]
+    produced = [e["produced"] for e in ingest.of_kind("pool")]
+    assert produced[0] >= state.produced, "the pool goes on with what it held"
+    assert_pool_conserves(ingest)
+
+
+def test_a_killed_driver_takes_its_actors_along_and_loses_nothing(start, ingest, tmp_path):
+    job = start(rl_steps=200)
+    job.until(lambda: rl_step(ingest) >= 3)
+    actors = [p for name in ("RolloutActor", "TrainerActor") for p in job.processes(name)]
+    assert len(actors) == 2
+    job.kill("driver")
+    assert job.end(timeout_s=30) == {}, "it had no last word"
+    deadline = time.monotonic() + 30
+    while any(process.is_running() for process in actors):
+        assert time.monotonic() < deadline, "actors outlive their driver"
+        time.sleep(0.1)
+    latest = json.loads((tmp_path / "storage/checkpoints/latest.json").read_text())
+    state = Wal(FolderStore(tmp_path / "storage/pool/stage-2"), 99).recover(latest["step"])
+    assert state.conserves()
+    assert state.consumed == 3 * latest["step"]
+    assert not state.leased
+
+    ingest.calls.clear()
+    ingest.events.clear()
+    again = start(rl_steps=latest["step"] + 1, number=2)
+    assert again.end()["state"] == "succeeded", again.log()
+    assert min(e["trainer_version"] for e in ingest.of_kind("pool")) > state.version
+    assert_pool_conserves(ingest)
+
+
+def test_a_killed_rollout_worker_fails_the_run_within_seconds(start, ingest):
+    job = start(rl_steps=200)
+    job.until(lambda: rl_step(ingest) >= 1)
+    job.kill("RolloutActor")
+    killed_at = time.monotonic()
+    end = job.end(timeout_s=40)
+    assert time.monotonic() - killed_at < 30
+    assert end["state"] == "failed"
+    assert "died" in end["reason"]
+    assert any("RolloutActor" in e["text"] for e in ingest.of_kind("log") if e["level"] == "error")
+
+
+@pytest.mark.parametrize("where", ["trainer", "rollout", "pool"])
+def test_what_an_actor_raises_fails_the_run_with_its_traceback(start, ingest, where):
+    checkout = Path(__file__).parents[3]
+    path = os.pathsep.join([str(FAULTS), str(checkout), str(checkout / "client")])
+    job = start(PYTHONPATH=path, CARAVAN_TEST_FAULT=where)
+    end = job.end()
+    assert end["state"] == "failed"
+    assert f"broken on purpose: {where}" in end["reason"]
+    errors = [e["text"] for e in ingest.of_kind("log") if e["level"] == "error"]
+    assert "Traceback" in errors[0]
+    assert "faults/sitecustomize.py" in errors[0]
+
+
+def test_pause_latches_hold_and_let_go(start, ingest):
+    job = start(rl_steps=200)
+    job.until(lambda: rl_step(ingest) >= 1)
+    ingest.pause_training = True
+    count = len(ingest.calls)
+    job.until(lambda: [p for p, _ in ingest.calls[count:]].count("heartbeat") >= 3)
+    held = rl_step(ingest)
+    count = len(ingest.calls)
+    job.until(lambda: [p for p, _ in ingest.calls[count:]].count("heartbeat") >= 3)
+    assert rl_step(ingest) == held, "no step while training is paused"
+
+    ingest.pause_training, ingest.pause_rollouts = False, True
+    count = len(ingest.calls)
+    job.until(lambda: [p for p, _ in ingest.calls[count:]].count("heartbeat") >= 5)
+    produced = ingest.of_kind("pool")[-1]["produced"]
+    count = len(ingest.calls)
+    job.until(lambda: [p for p, _ in ingest.calls[count:]].count("heartbeat") >= 4)
+    assert ingest.of_kind("pool")[-1]["produced"] == produced, "nothing starts while paused"
+
+    ingest.pause_rollouts = False
+    job.until(lambda: rl_step(ingest) > held + 1)
+    ingest.command = "interrupt"
+    assert job.end()["state"] == "interrupted"
+
+
+def test_a_revoked_attempt_leaves_without_a_word(start, ingest):
+    job = start(rl_steps=200)
+    job.until(lambda: series(ingest, "sft/loss"))
+    ingest.behave = lambda path, body: (409, {"detail": "attempt 2 runs"})
+    assert job.end(timeout_s=60) == {}
+
+
+def test_two_ranks_and_two_workers_train_together(cluster, ingest, tmp_path):
+    both = spec(rl_steps=2)
+    both["trainer"]["workers"] = both["rollout"]["workers"] = 2
+    environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
+    job = Job(cluster, ingest, tmp_path / "storage", both, 1, environment)
+    assert job.end(timeout_s=240)["state"] == "succeeded", job.log()
+    assert sorted(series(ingest, "train/loss")) == [7, 8]
+    assert {e["source"] for e in ingest.of_kind("spans")} >= {
+        "rollout-0", "rollout-1", "trainer-0", "trainer-1",
+    }  # fmt: skip
+
+
+def test_a_terminated_job_still_says_how_it_ended(start, ingest, cluster):
+    job = start(rl_steps=200, RAY_JOB_STOP_WAIT_TIME_S="10")
+    job.until(lambda: series(ingest, "sft/loss"))
+    (driver, *_) = job.processes("driver")
+    cluster.call("POST", f"{job.id}/stop")
+    end = job.end(timeout_s=40)
+    assert end["state"] == "stopped"
+    assert "Ray ended the job" in end["reason"]
+    assert not driver.is_running() or driver.status() == psutil.STATUS_ZOMBIE
