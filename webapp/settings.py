@@ -184,8 +184,7 @@ STATIC_ROOT = CARAVAN_HOME / "static"
 STATICFILES_DIRS = [CHECKOUT / "frontend" / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
-    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "webapp.staticfiles.PlotlyFinder",
+    "webapp.staticfiles.VendorFinder",
 ]
 MESSAGE_TAGS = {10: "info", 20: "info", 25: "good", 30: "warn", 40: "bad"}  # notice-… in CSS
 STORAGES = {
