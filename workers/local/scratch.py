@@ -18,15 +18,18 @@ def _silent(line: str) -> None:
 
 
 @contextlib.contextmanager
-def scratch_stack(only: tuple[str, ...] = (), say: Say = _silent) -> Iterator[Stack]:
+def scratch_stack(
+    only: tuple[str, ...] = (), say: Say = _silent, durable: bool = False
+) -> Iterator[Stack]:
     """Start all services, or `only` some, in a new folder; stop them and remove it at the end.
 
+    `durable`: what PostgreSQL has committed survives a power cut, as `up` has it; it costs time.
     Nobody watches over them meanwhile: `stack.supervisor.watch` restarts what dies.
     """
     folder = Path(tempfile.mkdtemp(prefix="caravan-test-", dir="/tmp"))
     if os.geteuid() == 0:
         folder.chmod(0o711)  # root's PostgreSQL runs as another user
-    options = Options(port=free_port(set()), demo=False, only=only, durable=False, say=say)
+    options = Options(port=free_port(set()), demo=False, only=only, durable=durable, say=say)
     stack = build(Places(folder / "home", folder / "run"), options)
     try:
         start(stack)

@@ -1,0 +1,232 @@
+"""The commands against a real server: what they print, and their exit codes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caravan.access import login_file
+from caravan.client import Client
+from tests.client.conftest import Caravan, as_json, command
+from workers.local.ports import free_port
+
+SMOKE = str(Path(__file__).resolve().parents[2] / "recipes/smoke.yaml")
+
+
+def launch(caravan: Caravan, *options: str) -> dict[str, Any]:
+    run: dict[str, Any] = as_json(caravan("launch", SMOKE, "--json", *options))
+    return run
+
+
+def test_it_lists_recipes(caravan: Caravan) -> None:
+    assert {one["name"] for one in as_json(caravan("recipes", "--json"))} >= {"smoke", "kg-search"}
+    assert "smoke" in caravan("recipes").stdout
+
+
+def test_it_launches_a_file_with_fields_replaced(caravan: Caravan) -> None:
+    options = ["--set", "stages.1.steps=70", "--set", "stages.2.optimizer.lr=1e-3"]
+    run = launch(caravan, *options, "--name", "mine", "--tag", "a", "--tag", "b")
+    assert run["spec"]["stages"][1]["steps"] == 70
+    assert run["spec"]["stages"][2]["optimizer"]["lr"] == 0.001
+    assert (run["name"], run["tags"]) == ("mine", ["smoke", "a", "b"])
+
+
+def test_it_launches_a_recipe_of_the_server(caravan: Caravan) -> None:
+    result = caravan("launch", "smoke", "--experiment", "named")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("run_") and "named" not in result.stderr
+
+
+def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
+    wrong = ["--set", "model.widht=3", "--set", "stages.1.steps=many"]
+    result = caravan("launch", SMOKE, *wrong)
+    assert result.exit_code == 2
+    assert "model.widht" in result.stderr and "stages.1.steps" in result.stderr
+    assert "2 problems" in result.stderr
+    told = caravan("launch", SMOKE, *wrong, "--json")
+    problems = json.loads(told.stderr)["problems"]
+    assert [one["path"] for one in problems] == ["model.widht", "stages.1.steps"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["launch", "nothing"], "no recipe 'nothing'"),
+        (["launch", "nothing.yaml"], "no file nothing.yaml"),
+        (["launch", "smoke", "--set", "steps"], "PATH=VALUE"),
+        (["launch", "smoke", "--set", "a={"], "cannot be read"),
+        (["launch", "smoke", "--project", "nowhere"], "no project 'nowhere'"),
+        (["runs", "status:walking"], "no status 'walking'"),
+        (["runs", "--sort", "-"], "Sort by"),
+        (["watch", "nobody"], "no run named 'nobody'"),
+        (["watch", "run_0000000000000000"], "no such thing"),
+        (["stop", "run_../../x"], ""),
+        (["compare", "one"], "two runs"),
+        (["trajectories", "export", "nobody"], "no run named"),
+        (["checkpoints", "pull", "nobody"], "no run named"),
+        (["rewards", "show", "nothing"], "no reward scheme 'nothing'"),
+        (["rewards", "push", "absent.yaml"], "absent.yaml: No such file"),
+        (["datasets", "pull", "nothing"], "no dataset 'nothing'"),
+        (["datasets", "push", "new", "absent.jsonl"], "absent.jsonl: No such file"),
+        (["tokens", "revoke", "tok_0"], "no such thing"),
+        (["login"], "where Caravan is"),
+        (["login", "there"], "no address"),
+    ],
+)
+def test_it_refuses_wrong_input_in_one_sentence(
+    caravan: Caravan, arguments: list[str], said: str
+) -> None:
+    result = caravan(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.startswith("caravan: ") and "Traceback" not in result.stderr
+    assert json.loads(caravan(*arguments, "--json").stderr)["error"]
+
+
+def test_it_refuses_a_file_that_is_no_spec(caravan: Caravan, tmp_path: Path) -> None:
+    for name, content in {
+        "a.yaml": b"\xff\xfe",
+        "b.yaml": b"- 1",
+        "c.yaml": b"a: [",
+        "d.yaml": b"",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        assert caravan("launch", str(tmp_path / name)).exit_code == 2
+
+
+def test_it_lists_what_a_filter_chooses(caravan: Caravan) -> None:
+    run = launch(caravan, "--name", "filtered", "--tag", "rare")
+    assert [one["id"] for one in as_json(caravan("runs", "tag:rare", "--json"))] == [run["id"]]
+    assert run["id"] in caravan("runs", "tag:rare", "status:queued").stdout
+    assert caravan("runs", "tag:never").stdout == "No runs.\n"
+
+
+def test_it_stops_a_run_by_its_name(caravan: Caravan) -> None:
+    run = launch(caravan, "--name", "short-lived")
+    assert "is stopped" in caravan("stop", "short-lived").stdout
+    again = caravan("stop", run["id"])
+    assert again.exit_code == 2 and "stopped already" in again.stderr
+    watched = caravan("watch", run["id"])
+    assert watched.exit_code == 1 and "stopped" in watched.stdout
+    assert as_json(caravan("resume", run["id"], "--json"))["state"] == "queued"
+
+
+def test_it_asks_for_an_id_where_a_name_is_not_enough(caravan: Caravan) -> None:
+    one, two = (launch(caravan, "--name", "twin") for _ in range(2))
+    result = caravan("stop", "twin")
+    assert result.exit_code == 2
+    assert one["id"] in result.stderr and two["id"] in result.stderr
+
+
+def test_it_compares_specs(caravan: Caravan) -> None:
+    one = launch(caravan, "--set", "seed=1")
+    two = launch(caravan, "--set", "seed=2")
+    found = as_json(caravan("compare", one["id"], two["id"], "--json"))
+    assert [row["path"] for row in found["differences"]] == ["seed"]
+    shown = caravan("compare", one["id"], two["id"]).stdout
+    assert "seed" in shown and "measured nothing" in shown
+
+
+def test_it_prints_nothing_that_steers_a_terminal(caravan: Caravan) -> None:
+    run = launch(caravan, "--name", "evil\x1b[2J\u202ename", "--tag", "hostile")
+    shown = caravan("runs", "tag:hostile").stdout + caravan("stop", run["id"]).stdout
+    assert "\x1b" not in shown and "\u202e" not in shown and "evilname" in shown
+
+
+def test_it_pushes_reward_schemes_as_versions(caravan: Caravan, tmp_path: Path) -> None:
+    file = tmp_path / "scheme.yaml"
+    file.write_text("name: pushed\nterms: [{kind: exact_answer, weight: 2.0}]\n")
+    assert as_json(caravan("rewards", "push", str(file), "--json"))["number"] == 1
+    same = caravan("rewards", "push", str(file))
+    assert same.exit_code == 2 and "nothing changed" in same.stderr
+    file.write_text("name: pushed\nterms: [{kind: exact_answer}, {kind: format, weight: 0.1}]\n")
+    assert "version 2" in caravan("rewards", "push", str(file), "--note", "shorter").stdout
+    assert "1 exact_answer + 0.1 format" in caravan("rewards", "show", "pushed").stdout
+    assert "pushed" in caravan("rewards", "list").stdout
+    file.write_text("name: pushed\nterms: [{kind: beauty}]\n")
+    wrong = caravan("rewards", "push", str(file))
+    assert wrong.exit_code == 2 and "terms.0.kind" in wrong.stderr
+    file.write_text("- 1")
+    assert caravan("rewards", "push", str(file)).exit_code == 2
+
+
+def test_it_pushes_and_pulls_datasets(caravan: Caravan, tmp_path: Path) -> None:
+    rows = [{"prompt": f"question {n}", "answer": "\u7b54"} for n in range(3000)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    unnamed = caravan("datasets", "push", "questions", str(file))
+    assert unnamed.exit_code == 2 and "--kind" in unnamed.stderr
+    pushed = ["datasets", "push", "questions", str(file), "--kind", "tasks", "--json"]
+    assert as_json(caravan(*pushed))["rows"] == 3000
+    result = as_json(caravan("datasets", "pull", "questions", "--json"))
+    assert [json.loads(line) for line in Path(result["file"]).read_text().splitlines()] == rows
+    assert caravan("datasets", "pull", "questions").exit_code == 2  # the file is there
+    assert caravan("datasets", "pull", "questions", "--version", "9").exit_code == 2
+    other = caravan("datasets", "push", "questions", str(file), "--kind", "pairs")
+    assert other.exit_code == 2 and "holds tasks" in other.stderr
+    assert "3,000" in caravan("datasets", "list", "questions").stdout
+
+
+def test_it_names_the_rows_that_are_wrong(caravan: Caravan, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.jsonl"
+    file.write_text('{"prompt": "a", "answer": 1}\n{"prompt": ""}\nno json\n')
+    result = caravan("datasets", "push", "wrong", str(file), "--kind", "tasks")
+    assert result.exit_code == 2
+    assert "rows.2.prompt" in result.stderr and "rows.3" in result.stderr
+
+
+def test_a_token_does_what_its_scope_says(
+    caravan: Caravan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = as_json(
+        caravan("tokens", "create", "reader", "--scope", "read", "--days", "2", "--json")
+    )
+    url = as_json(caravan("login", _url(), "--token", made["token"], "--json"))["url"]
+    monkeypatch.delenv("CARAVAN_HOME")
+    assert url == _url_of_login()
+    assert command("runs").exit_code == 0
+    refused = command("launch", "smoke")
+    assert refused.exit_code == 3 and "only read" in refused.stderr
+    assert "1 days left" in command("tokens", "list").stdout
+
+
+def test_a_revoked_token_is_out(caravan: Caravan, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = as_json(caravan("tokens", "create", "short", "--json"))
+    assert "revoked" in caravan("tokens", "revoke", made["id"]).stdout
+    url = _url()
+    monkeypatch.setenv("CARAVAN_URL", url)
+    monkeypatch.setenv("CARAVAN_TOKEN", made["token"])
+    result = command("runs")
+    assert result.exit_code == 3 and "caravan login" in result.stderr
+
+
+def test_it_asks_for_the_token_and_keeps_only_one_that_works(caravan: Caravan) -> None:
+    wrong = caravan("login", _url(), text="cvn_wrong_token\n")
+    assert wrong.exit_code == 3 and not login_file().exists()
+    made = as_json(caravan("tokens", "create", "asked", "--json"))
+    right = caravan("login", _url(), text=f"{made['token']}\n")
+    assert right.exit_code == 0 and "Signed in" in right.stdout
+    assert made["token"] not in right.stdout and login_file().exists()
+    assert caravan("login", _url(), text="").exit_code == 2
+
+
+def test_it_says_that_nothing_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARAVAN_URL", f"http://127.0.0.1:{free_port(set())}")
+    monkeypatch.setenv("CARAVAN_TOKEN", "cvn_any_token")
+    result = command("runs")
+    assert result.exit_code == 3 and "is not reached" in result.stderr
+
+
+def test_it_says_that_nobody_is_signed_in() -> None:
+    result = command("runs")
+    assert result.exit_code == 3 and "caravan login" in result.stderr
+
+
+def _url() -> str:
+    with Client() as client:
+        return client.url
+
+
+def _url_of_login() -> str:
+    return str(json.loads(login_file().read_text())["url"])
