@@ -29,6 +29,8 @@ LOOKUPS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "=": "exact"}
 
 def filter_runs(runs: QuerySet[Run], text: str) -> QuerySet[Run]:
     """The runs for which every term holds. Raises RefusedError naming the term that is wrong."""
+    if "\0" in text:
+        raise invalid_field("q", "A filter has no NUL characters.")
     try:
         terms = shlex.split(text)
     except ValueError:

@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views.defaults import page_not_found
 from ninja import NinjaAPI
@@ -59,6 +60,9 @@ def answer_with_problems(api: NinjaAPI) -> None:
         detail = "; ".join(f"{item.path}: {item.message}" for item in errors)
         return problem(422, detail, errors)
 
+    def unstorable(request: HttpRequest, error: Any) -> HttpResponse:
+        return problem(422, "A value cannot be stored: a text with a NUL or half a character.")
+
     def other(request: HttpRequest, error: Any) -> HttpResponse:
         return problem(error.status_code, error.message)
 
@@ -72,6 +76,8 @@ def answer_with_problems(api: NinjaAPI) -> None:
     api.add_exception_handler(AuthenticationError, unknown)
     api.add_exception_handler(ValidationError, malformed)
     api.add_exception_handler(HttpError, other)
+    api.add_exception_handler(DataError, unstorable)
+    api.add_exception_handler(UnicodeEncodeError, unstorable)
     api.add_exception_handler(Exception, bug)
 
 
