@@ -94,6 +94,7 @@ def require(actor: Actor, project_id: str, role: Role = Role.VIEWER) -> Role:
 def get(queryset: QuerySet[M], pk: object, actor: Actor, role: Role = Role.VIEWER) -> M:
     """The object with this id, if the actor's role in its project suffices; see `require`."""
     way = PROJECT_OF[queryset.model._meta.label]
+    queryset = queryset.none() if "\0" in str(pk) else queryset  # PostgreSQL refuses to look
     found = found_or_404(queryset.filter(pk=pk).first())
     project_id = found.pk if way == "pk" else _follow(found, way)
     require(actor, project_id, role)

@@ -116,7 +116,7 @@ def get_field(
 
 @router.get("/trajectories/{pk}/context", response=schemas.Context)
 def get_context(request: HttpRequest, pk: str, step: int, before: int | None = None) -> Any:
-    """The tokens that the model had read when it began this step, the latest ones first page."""
+    """The tokens that the model had read when it began this step; pages go backwards from there."""
     row = _trajectory(request, pk)
     _check_step(row, step)
     with reading.stored(row) as source:

@@ -25,8 +25,12 @@ TRAJECTORIES = Trajectory.objects.select_related("project", "run__experiment", "
 def run_trajectories(request: HttpRequest, run: Run) -> HttpResponse:
     wanted, problem = given_filter(request)
     cursor = request.GET.get("cursor")
+    try:
+        page = queries.page_of(run, wanted, cursor)
+    except RefusedError as refused:
+        page, cursor, problem = queries.page_of(run, wanted), None, refused.detail
     context = run_context(run, "trajectories") | {
-        "page": queries.page_of(run, wanted, cursor),
+        "page": page,
         "cursor": cursor,
         "wanted": wanted,
         "narrowed": bool(problem) or wanted != queries.Filter(),
@@ -102,7 +106,6 @@ def compare(request: HttpRequest) -> HttpResponse:
     context = {
         "section": "runs",
         "sides": sides,
-        "group": [row for row in queries.group_of(sides[0]) if row.pk != sides[0].pk],
         "data": {"a": sides[0].pk, "b": sides[1].pk},
     }
     response = render(request, "reviews/compare.html", context)

@@ -1,11 +1,11 @@
 """Reading index rows, comments and queues: lists with filters, groups, threads, progress."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from engine.records.trajectory import StopReason
 from webapp.accounts.models import Project, User
@@ -19,23 +19,26 @@ NEWEST_FIRST = ("-cursor", "-id")
 _GROUP = 256  # trajectories of a group that are listed
 
 
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+
+
 class Filter(BaseModel):
     """What a list of trajectories is narrowed to; what is not given does not narrow."""
 
     model_config = ConfigDict(extra="forbid")
 
     purpose: Literal["train", "evaluate", "demonstration"] | None = None
-    category: str | None = Field(None, max_length=40)
+    category: Text | None = Field(None, max_length=40)
     success: bool | None = None
     stop_reason: StopReason | None = None
     min_reward: float | None = Field(None, allow_inf_nan=False)
     max_reward: float | None = Field(None, allow_inf_nan=False)
-    task: str | None = Field(None, max_length=80)
-    group: str | None = Field(None, max_length=80)
+    task: Text | None = Field(None, max_length=80)
+    group: Text | None = Field(None, max_length=80)
     attempt: int | None = Field(None, ge=1)
     failed_calls: bool | None = Field(None, description="Whether a tool call went wrong")
     commented: bool | None = None
-    q: str | None = Field(None, max_length=200, description="Text in the prompt")
+    q: Text | None = Field(None, max_length=200, description="Text in the prompt")
 
 
 def matching(run: Run, wanted: Filter) -> QuerySet[Trajectory]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Name = Annotated[str, Field(min_length=1, max_length=60)]
+Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00]+$")]
 Outcome = Literal["open", "accepted", "rejected", "disputed"]
 
 

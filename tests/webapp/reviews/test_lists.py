@@ -80,3 +80,15 @@ def test_it_counts_comments_without_counting_rows_twice(run, rows, owner):
 def test_it_keeps_a_group_together_in_a_fixed_order(store):
     rows = store([trajectory(name=f"t{i}", group="a" if i < 3 else "b") for i in range(5)])
     assert [row.id for row in queries.group_of(rows[1])] == ["t0", "t1", "t2"]
+
+
+@pytest.mark.parametrize("query", ["cursor=nonsense", "min_reward=high", "colour=red", "q=%00"])
+def test_the_page_says_what_is_wrong_with_its_address(run, rows, owner, as_user, query):
+    answer = as_user(owner).get(f"/runs/{run.pk}/trajectories/?{query}")
+    assert answer.status_code == 200
+    shown = answer.content.decode()
+    assert 'role="alert"' in shown and "Which currency" in shown
+
+
+def test_an_address_with_a_nul_is_not_found(rows, owner, as_user):
+    assert as_user(owner).get("/trajectories/%00/").status_code == 404

@@ -64,6 +64,12 @@ def test_it_refuses_a_viewer_as_a_reviewer(make, viewer):
         make(assignees=[viewer.pk])
 
 
+def test_it_stores_what_the_database_cannot_hold_as_replacement_characters(make, owner):
+    queue = make(name="a\0b", instructions="c\0d")
+    assert (queue.name, queue.instructions) == ("a\ufffdb", "c\ufffdd")
+    assert services.judge(queue.items.first(), owner, accepted=True, note="\0").note == "\ufffd"
+
+
 def test_it_refuses_the_same_name_twice(make):
     make()
     with pytest.raises(RefusedError, match="already"):

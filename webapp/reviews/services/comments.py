@@ -13,6 +13,11 @@ from webapp.reviews.models import Comment, Trajectory
 MAX_COMMENT = 10_000
 
 
+def storable(text: str) -> str:
+    """PostgreSQL stores neither NUL nor half of a surrogate pair."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
 @transaction.atomic
 def add_comment(
     trajectory: Trajectory,
@@ -58,8 +63,7 @@ def _check_anchor(
 
 
 def _checked_text(text: str) -> str:
-    # PostgreSQL stores neither NUL nor half of a surrogate pair.
-    text = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode().strip()
+    text = storable(text).strip()
     if not text:
         raise invalid_field("text", "Write something first.")
     if len(text) > MAX_COMMENT:

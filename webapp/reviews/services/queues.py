@@ -19,6 +19,7 @@ from webapp.problems import FieldProblem, RefusedError, conflict, invalid_field
 from webapp.reviews import queries, reading
 from webapp.reviews.models import Queue, QueueItem, Verdict
 from webapp.reviews.rubric import Rubric, outcome
+from webapp.reviews.services.comments import storable
 
 MAX_ITEMS = 2_000
 
@@ -50,7 +51,7 @@ def create_queue(
     assignees: Sequence[int] = (),
 ) -> Queue:
     """A queue of the newest matching trajectories, or of a random sample of them."""
-    name = name.strip()
+    name = storable(name).strip()
     if not 1 <= len(name) <= 120:
         raise invalid_field("name", f"A name has 1 to 120 characters, not {len(name)}.")
     if reviews_per_item not in (1, 2):
@@ -72,7 +73,7 @@ def create_queue(
                 project=run.project,
                 run=run,
                 name=name,
-                instructions=instructions[:20_000],
+                instructions=storable(instructions)[:20_000],
                 rubric=rubric.model_dump(),
                 filter=wanted.model_dump(mode="json", exclude_none=True),
                 reviews_per_item=reviews_per_item,
@@ -162,7 +163,7 @@ def judge(
             "accepted": accepted,
             "labels": [label for label in rubric.labels if label in labels],
             "scores": scores,
-            "note": note.replace("\0", "\ufffd")[:10_000],
+            "note": storable(note)[:10_000],
         },
     )
     return verdict
