@@ -137,6 +137,7 @@ class StoredTrajectory:
     def __init__(self, read: Callable[[int, int], bytes], length: int) -> None:
         self._read = read
         self._length = length
+        self._recent: tuple[list[int], list[Any]] = ([], [])
         self._start = read(0, min(length, _FIRST_READ))
         if len(self._start) < _PREFIX or not self._start.startswith(_MAGIC):
             raise DamagedShardError("This part of the shard is damaged: no trajectory begins here.")
@@ -188,10 +189,16 @@ class StoredTrajectory:
         columns: list[list[Any]] = [[] for _ in _COLUMNS]
         for position in range(start // TOKENS_PER_FRAME, -(-stop // TOKENS_PER_FRAME)):
             base = position * TOKENS_PER_FRAME
-            frame = self._frame(where["frames"][position], list)
+            frame = self._token_frame(where["frames"][position])
             for column, part in zip(columns, frame, strict=True):
                 column += part[max(0, start - base) : stop - base]
         return Segment(**dict(zip(_COLUMNS, columns, strict=True)), parent=where["parent"])
+
+    def _token_frame(self, where: list[int]) -> list[Any]:
+        """Consecutive steps share a frame: the last one is kept."""
+        if self._recent[0] != where:
+            self._recent = (where, self._frame(where, list))
+        return self._recent[1]
 
     def whole(self) -> Trajectory:
         try:
