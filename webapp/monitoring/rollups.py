@@ -162,9 +162,8 @@ def roll_up(series_ids: list[int]) -> None:
                 },
             )
             finer = level
-    for series in stale:
-        series.rolled = series.cursor
-    Series.objects.bulk_update(stale, ["rolled"])
+    # The rows are locked, so that their cursors are those that were read.
+    Series.objects.filter(pk__in=[series.pk for series in stale]).update(rolled=F("cursor"))
 
 
 def roll_up_some(most: int = 50) -> bool:
