@@ -11,6 +11,7 @@ from webapp.queue import app  # noqa: E402  (needs the settings)
 from workers.control import tasks  # noqa: E402
 
 RECONCILE_S = 5
+REAP_S = 60
 
 app.conf.update(
     beat_schedule={
@@ -19,6 +20,11 @@ app.conf.update(
             "schedule": RECONCILE_S,
             # A reconciliation that could not run in time is worth nothing: the next one is due.
             "options": {"expires": RECONCILE_S},
+        },
+        "reap": {
+            "task": tasks.reap.name,
+            "schedule": REAP_S,
+            "options": {"expires": REAP_S},
         },
     },
     task_time_limit=120,

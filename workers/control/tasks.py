@@ -1,4 +1,4 @@
-"""The tasks: submit, stop, reconcile. Each may run twice, or late, and changes nothing more."""
+"""The tasks: submit, stop, reap, reconcile. Run twice, or late, they change nothing more."""
 
 import logging
 import secrets
@@ -44,6 +44,13 @@ def stop(run_id: str) -> None:
     if attempt.state != State.STOPPING or attempt.token_digest:
         return
     _end_by_ray(attempt, "stopped before its driver had started")
+
+
+@shared_task(name="caravan.reap")
+def reap() -> None:
+    """Remove the checkpoints that runs were not asked to keep."""
+    if removed := services.prune_checkpoints():
+        log.info("%d checkpoints were removed", removed)
 
 
 @shared_task(name="caravan.reconcile")

@@ -12,7 +12,7 @@ from webapp.experiments.services.attempts import (
     storage_of,
     submitted,
 )
-from webapp.experiments.services.checkpoints import remove_checkpoint
+from webapp.experiments.services.checkpoints import prune_checkpoints, remove_checkpoint
 from webapp.experiments.services.control import (
     end_interrupted,
     interrupt_active,
@@ -70,6 +70,7 @@ __all__ = [
     "mark_lost",
     "mark_unreachable",
     "pause",
+    "prune_checkpoints",
     "pulse",
     "redeem",
     "remove_checkpoint",

@@ -1,12 +1,13 @@
 """Checkpoints: the manifest is ours, the files lie on the run's storage."""
 
 from django.db import transaction
+from django.db.models import Count
 from django.utils import timezone
 
 from webapp import storage
 from webapp.accounts.audit import record
 from webapp.accounts.models import User
-from webapp.experiments.models import Attempt, Checkpoint
+from webapp.experiments.models import Attempt, Checkpoint, Run
 from webapp.problems import conflict
 
 
@@ -19,3 +20,32 @@ def remove_checkpoint(checkpoint: Checkpoint, user: User | None) -> None:
     checkpoint.save(update_fields=["removed_at"])
     record("checkpoint.remove", checkpoint.pk, user=user, project=checkpoint.run.project)
     transaction.on_commit(lambda: storage.remove_run(checkpoint.run_id, checkpoint.path))
+
+
+def prune_checkpoints() -> int:
+    """Remove what runs' specs do not ask to keep: all but the newest `checkpoint.keep`, those at
+    the end of a stage, and those that an attempt resumes from. Returns how many."""
+    held = Checkpoint.objects.filter(removed_at=None, final=False)
+    crowded = held.values("run").annotate(count=Count("pk")).filter(count__gt=1)
+    return sum(_prune(run_id) for run_id in crowded.values_list("run", flat=True))
+
+
+@transaction.atomic
+def _prune(run_id: str) -> int:
+    run = Run.objects.get(pk=run_id)
+    keep = run.spec.get("checkpoint", {}).get("keep")
+    if keep is None:  # reported by somebody's own trainer, who decides
+        return 0
+    held = run.checkpoints.filter(removed_at=None, final=False).order_by("-created_at", "-step")
+    active = Attempt.objects.filter(run=run, ended_at=None).exclude(resume_from=None)
+    surplus = list(held[keep:].values_list("pk", flat=True))
+    removed = list(
+        Checkpoint.objects.filter(pk__in=surplus).exclude(pk__in=active.values("resume_from"))
+    )
+    for checkpoint in removed:
+        checkpoint.removed_at = timezone.now()
+        checkpoint.save(update_fields=["removed_at"])
+    transaction.on_commit(
+        lambda: [storage.remove_run(run_id, checkpoint.path) for checkpoint in removed]
+    )
+    return len(removed)
