@@ -151,7 +151,7 @@ def played(project: Project, owner: User) -> Callable[..., seed.Driver]:
 
 
 @pytest.fixture
-def visit(browser: Browser, web: str) -> Iterator[Callable[..., Page]]:
+def visit(browser: Browser, web: str, transactional_db: None) -> Iterator[Callable[..., Page]]:
     """A page of a signed-in person. What went wrong on it fails the test: exceptions, errors in
     the console, reports of the content security policy, requests to anywhere else.
     """
@@ -176,6 +176,7 @@ def visit(browser: Browser, web: str) -> Iterator[Callable[..., Page]]:
         )
         page.on("pageerror", lambda error: wrong.append(f"{page.url}: {error}"))
         page.on("console", lambda said: _take(said, page, wrong))
+        page.on("response", lambda answer: _failed(answer, wrong))
         page.on("request", lambda asked: _outside(asked.url, web, wrong))
         page.goto(path)
         return page
@@ -187,8 +188,13 @@ def visit(browser: Browser, web: str) -> Iterator[Callable[..., Page]]:
     assert not wrong, "\n".join(wrong)
 
 
+def _failed(answer: Any, wrong: list[str]) -> None:
+    if answer.status >= 400:
+        wrong.append(f"{answer.status} {answer.url}")
+
+
 def _take(said: Any, page: Page, wrong: list[str]) -> None:
-    if said.type == "error":
+    if said.type == "error" and "Failed to load resource" not in said.text:
         wrong.append(f"{page.url}: {said.text}")
 
 

@@ -60,6 +60,7 @@ async function click(event) {
   if (target.closest("[data-help]")) /** @type {HTMLDialogElement|null} */ (one("#help"))?.showModal();
   const opener = /** @type {HTMLElement|null} */ (target.closest("[data-open-dialog]"));
   if (opener) /** @type {HTMLDialogElement|null} */ (one(opener.dataset.openDialog || ""))?.showModal();
+  if (target.closest("[data-close-dialog]")) target.closest("dialog")?.close();
   for (const open of all("details.menu[open]")) if (!open.contains(target)) open.removeAttribute("open");
 }
 
