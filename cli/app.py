@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from workers.local.places import UserError, find_places
+from workers.local.places import CHECKOUT, UserError, find_places
 
 app = typer.Typer(
     help="Caravan, the control plane for agentic RL.",
@@ -23,6 +23,7 @@ app = typer.Typer(
 )
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 NOT_RUNNING = 3
+VLLM = CHECKOUT / ".venv-vllm"
 
 
 @app.command()
@@ -137,6 +138,12 @@ def manage(context: typer.Context) -> None:
     _manage(*context.args)
 
 
+@app.command("seed-demo", context_settings=PASS_ON)
+def seed_demo(context: typer.Context) -> None:
+    """Fill a project with made-up runs to look at; --live lets one more run on."""
+    _manage("seed_demo", *context.args)
+
+
 @app.command()
 def env() -> None:
     """Print the environment of this stack's processes, for `eval "$(./caravan env)"`."""
@@ -160,6 +167,25 @@ def check() -> None:
     from cli.check import run_checks
 
     raise typer.Exit(run_checks())
+
+
+@app.command()
+def install(
+    what: Annotated[str, typer.Argument(help="vllm: vLLM for CPUs, about 0.8 GB to download.")],
+) -> None:
+    """Build an environment of its own for a program that Caravan can work with."""
+    from cli.bootstrap import BootstrapError, is_current
+    from cli.bootstrap import install as build
+
+    if what != "vllm":
+        raise UserError(f"Nothing called {what!r} can be installed: there is vllm.")
+    if not is_current(VLLM, what):
+        try:
+            build(VLLM, what)
+        except BootstrapError as error:
+            raise UserError(str(error)) from None
+    serve = "-m vllm.entrypoints.openai.api_server --model FOLDER --host 127.0.0.1"
+    print(f"Serve a model with: {VLLM / 'bin/python'} {serve}")
 
 
 @app.command()

@@ -18,7 +18,11 @@ REQUIREMENTS = ROOT / "requirements"
 NEEDED_DISK = 3 * 10**9
 # What each installing command needs; the other commands only run on what is there.
 INSTALLS = {"up": "base", "bench": "base", "test": "dev", "check": "dev"}
-FILES = {"base": ("base.txt",), "dev": ("base.txt", "gpu.txt", "dev.txt")}
+FILES = {
+    "base": ("base.txt",),
+    "dev": ("base.txt", "gpu.txt", "dev.txt"),
+    "vllm": ("vllm.txt",),  # an environment of its own: complete, and not to be resolved
+}
 SIZES = (
     "about 0.4 GB where pip finds a CPU build of torch (2 GB on disk), "
     "about 3.5 GB with Linux's usual build, which brings CUDA (8 GB on disk)"
@@ -82,7 +86,7 @@ def find_python(arguments: Sequence[str]) -> Path | None:
 
 def wanted_hash(group: str) -> str:
     """A hash of every file that decides what is installed for `group`."""
-    names = (*FILES[group], "lock.txt")
+    names = FILES[group] if group == "vllm" else (*FILES[group], "lock.txt")
     content = b"".join((REQUIREMENTS / name).read_bytes() for name in names)
     return hashlib.sha256(content + sys.version.split()[0].encode()).hexdigest()
 
@@ -159,7 +163,7 @@ def _pip_install(venv: Path, group: str) -> None:
     command = [
         str(venv / "bin/python"), "-m", "pip", "install", "--progress-bar=off", "--no-input",
         "--disable-pip-version-check", "--only-binary=:all:",
-        "-c", str(REQUIREMENTS / "lock.txt"),
+        *(("--no-deps",) if group == "vllm" else ("-c", str(REQUIREMENTS / "lock.txt"))),
         *(part for name in FILES[group] for part in ("-r", str(REQUIREMENTS / name))),
     ]  # fmt: skip
     log = venv / "install.log"
