@@ -14,11 +14,13 @@ from django.urls import path  # noqa: E402
 from webapp.asgi_parts import limit_bodies  # noqa: E402
 from webapp.monitoring.consumers import LiveSocket  # noqa: E402
 
+MAX_UPLOAD_BYTES = 512 * 2**20  # of a dataset; Django keeps what is large on disk
+
 websocket_urlpatterns = [path("ws/v1/", LiveSocket.as_asgi())]
 
 application = ProtocolTypeRouter(
     {
-        "http": limit_bodies(django_application),
+        "http": limit_bodies(django_application, MAX_UPLOAD_BYTES),
         "websocket": AuthMiddlewareStack(URLRouter(websocket_urlpatterns)),
     }
 )

@@ -1,5 +1,6 @@
 """What the tests of the web tier make: people, launches, drivers, calls, batches of events."""
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -88,3 +89,12 @@ def metrics(
         "step": step,
         "values": {name.replace("__", "/"): value for name, value in values.items()},
     }
+
+
+def downloaded(response: Any) -> bytes:
+    """The whole body of a streamed answer."""
+
+    async def collected() -> bytes:
+        return b"".join([piece async for piece in response.streaming_content])
+
+    return asyncio.run(collected())

@@ -142,7 +142,7 @@ def find_invitation(secret: str) -> Invitation:
 def accept_invitation(secret: str, password: str, display_name: str = "") -> User:
     """Create the account, or check the password of the one that exists, and make it a member."""
     invitation = find_invitation(secret)
-    Invitation.objects.select_for_update().get(pk=invitation.pk)
+    Invitation.objects.select_for_update(no_key=True).get(pk=invitation.pk)
     invitation = find_invitation(secret)  # again, now that nobody else can use it
     user = User.objects.filter(email__iexact=invitation.email).first()
     if user is None:
@@ -199,7 +199,9 @@ def remove_member(member: Membership, by: User) -> None:
 
 def _keep_an_admin(member: Membership, role: Role | None) -> None:
     admins = list(
-        Membership.objects.select_for_update().filter(project=member.project, role=Role.ADMIN)
+        Membership.objects.select_for_update(no_key=True).filter(
+            project=member.project, role=Role.ADMIN
+        )
     )
     if role != Role.ADMIN and [admin.pk for admin in admins] == [member.pk]:
         raise conflict(

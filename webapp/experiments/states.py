@@ -22,8 +22,12 @@ FOLLOWS: dict[str, tuple[State, ...]] = {
 
 
 def lock(run_id: str) -> Run:
-    """The run, its row locked until the transaction ends. Attempts are locked by their run."""
-    return Run.objects.select_for_update().get(pk=run_id)
+    """The run, its row locked until the transaction ends. Attempts are locked by their run.
+
+    Here and elsewhere locks are of the kind that lets others refer to the row meanwhile (no_key):
+    an audit entry, say, does not wait for them, so that two transactions cannot wait in a circle.
+    """
+    return Run.objects.select_for_update(no_key=True).get(pk=run_id)
 
 
 def newest_attempt(run: Run) -> Attempt:

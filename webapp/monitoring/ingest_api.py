@@ -151,13 +151,12 @@ async def put_blob(request: HttpRequest, sha256: str) -> Any:
 
     def put() -> int:
         check_token(_token(request))
-        if storage.has_blob(sha256):
-            return 200
+        known = storage.has_blob(sha256)
         try:
             storage.put_blob(body, sha256)
         except storage.WrongHashError as error:
             raise RefusedError(str(error)) from None
-        return 201
+        return 200 if known else 201
 
     return HttpResponse(status=await sync_to_async(put)())
 

@@ -124,10 +124,14 @@ def rolled(
 
 
 @transaction.atomic
-def roll_up(series_ids: list[int]) -> None:
-    """Bring the stored buckets of these series up to date."""
+def roll_up(series_ids: list[int], wait: bool = True) -> None:
+    """Bring the stored buckets of these series up to date.
+
+    Without `wait`, series that ingest is writing to are left for the next time: it locks many in
+    an order of its own.
+    """
     stale = list(
-        Series.objects.select_for_update()
+        Series.objects.select_for_update(no_key=True, skip_locked=not wait)
         .filter(pk__in=series_ids, cursor__gt=F("rolled"))
         .order_by("pk")
     )
@@ -170,7 +174,7 @@ def roll_up_some(most: int = 50) -> bool:
     """Bring up to `most` series up to date; whether there may be more."""
     stale = Series.objects.filter(cursor__gt=F("rolled")).order_by("pk")
     found = list(stale.values_list("pk", flat=True)[:most])
-    roll_up(found)
+    roll_up(found, wait=False)
     return len(found) == most
 
 

@@ -37,8 +37,7 @@ def begin(request: HttpRequest, credential: str) -> None:
     if len(key) > 200:
         raise RefusedError("An Idempotency-Key has at most 200 characters.", status=400)
     caller = hashlib.sha256(credential.encode()).hexdigest()
-    body = hashlib.sha256(f"{request.method} {request.get_full_path()}\n".encode() + request.body)
-    answer = StoredAnswer(caller=caller, key=key, request=body.hexdigest())
+    answer = StoredAnswer(caller=caller, key=key, request=_digest(request))
     StoredAnswer.objects.filter(caller=caller, key=key).filter(
         created_at__lt=timezone.now() - KEPT
     ).delete()
@@ -51,6 +50,15 @@ def begin(request: HttpRequest, credential: str) -> None:
     except IntegrityError:
         _repeat(StoredAnswer.objects.filter(caller=caller, key=key).first(), answer.request)
     request.stored_answer = answer  # type: ignore[attr-defined]
+
+
+def _digest(request: HttpRequest) -> str:
+    """Of method, path and body; of an uploaded file, which is not read here, the length counts."""
+    is_upload = (request.content_type or "").startswith("multipart/")
+    body = str(request.headers.get("Content-Length")).encode() if is_upload else request.body
+    return hashlib.sha256(
+        f"{request.method} {request.get_full_path()}\n".encode() + body
+    ).hexdigest()
 
 
 def _repeat(stored: StoredAnswer | None, request: str) -> None:

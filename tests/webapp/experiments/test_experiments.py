@@ -1,6 +1,5 @@
 """Launch freezes, filters find, pages go on where they stopped, versions are immutable."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,7 +13,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.webapp.support import SPEC, Api, Driver
+from tests.webapp.support import SPEC, Api, Driver, downloaded
 from webapp import storage
 from webapp.accounts.access import Actor
 from webapp.accounts.models import Project, User
@@ -348,10 +347,6 @@ def rows(count: int) -> list[dict[str, Any]]:
     ]
 
 
-async def collected(response: Any) -> bytes:
-    return b"".join([piece async for piece in response.streaming_content])
-
-
 def test_uploads_are_versions_of_rows(api: Api, dataset: str) -> None:
     content = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows(7)).encode()
     answer = upload(api, dataset, content + b"\n\n")
@@ -363,9 +358,7 @@ def test_uploads_are_versions_of_rows(api: Api, dataset: str) -> None:
     download = api("GET", f"{path}/file")
     assert download["Content-Disposition"].startswith("attachment;")
     assert download["X-Content-Type-Options"] == "nosniff"
-    plain = (
-        zstandard.ZstdDecompressor().decompressobj().decompress(asyncio.run(collected(download)))
-    )
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(downloaded(download))
     assert [json.loads(line) for line in plain.splitlines()] == rows(7)
     assert upload(api, dataset, content).json()["number"] == 2
 
@@ -409,7 +402,7 @@ def test_checkpoints_are_downloaded_by_their_manifest(api: Api, driver: Driver) 
         f.write(b"no")
     path = f"checkpoints/{checkpoint.pk}/files"
     answer = api("GET", f"{path}/model/weights.bin")
-    assert asyncio.run(collected(answer)) == b"abc"
+    assert downloaded(answer) == b"abc"
     assert answer["Content-Length"] == "3"
     assert answer["Content-Disposition"].startswith("attachment;")
     assert api("GET", f"{path}/gone.bin").status_code == 410

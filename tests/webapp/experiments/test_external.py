@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tests.webapp.support import SPEC, Api, ingest, metrics
+from tests.webapp.support import SPEC, Api, downloaded, ingest, metrics
 from webapp import storage
 from webapp.accounts.models import Project, User
 from webapp.experiments import services
@@ -131,7 +131,7 @@ def test_its_checkpoints_come_in_parts(begun: services.Begun, api: Api, settings
     found = api("GET", f"runs/{begun.run.pk}/checkpoints").json()[0]
     answer = api("GET", f"checkpoints/{found['id']}/files/model.bin")
     assert answer["Content-Length"] == str(len(whole))
-    assert answer.getvalue() == whole
+    assert downloaded(answer) == whole
 
 
 @pytest.mark.parametrize("tab", ["", "charts", "pool", "devices", "config", "logs", "checkpoints"])

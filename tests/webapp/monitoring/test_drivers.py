@@ -152,9 +152,9 @@ def test_blobs_are_stored_under_their_hash(driver: Driver) -> None:
 
 
 def test_a_blob_that_is_not_what_its_name_says_is_refused(driver: Driver) -> None:
-    sha256 = hashlib.sha256(b"bytes").hexdigest()
+    sha256 = hashlib.sha256(b"never sent").hexdigest()
     assert ingest("PUT", f"blobs/{sha256}", driver.token, b"other").status_code == 422
-    assert ingest("PUT", f"blobs/{'A' * 64}", driver.token, b"bytes").status_code == 422
+    assert ingest("PUT", f"blobs/{'A' * 64}", driver.token, b"never sent").status_code == 422
     assert not storage.has_blob(sha256)
 
 

@@ -83,7 +83,8 @@ def edit_experiment(
     if data.baseline is not None:
         baseline = access.get(Run.objects.all(), data.baseline, actor) if data.baseline else None
     with transaction.atomic():
-        check_match(request, _tag(Experiment.objects.select_for_update().get(pk=experiment_id)))
+        experiment = Experiment.objects.select_for_update(no_key=True).get(pk=experiment_id)
+        check_match(request, _tag(experiment))
         services.edit_experiment(
             experiment_id, actor.user, name=data.name, notes=data.notes, baseline=baseline
         )

@@ -49,7 +49,9 @@ def claim(attempt_id: str) -> Claim | None:
     attempt = Attempt.objects.select_related("run").filter(pk=attempt_id).first()
     if attempt is None:
         return None
-    Project.objects.select_for_update().get(pk=attempt.run.project_id)  # counts do not race
+    Project.objects.select_for_update(no_key=True).get(
+        pk=attempt.run.project_id
+    )  # counts do not race
     run = lock(attempt.run_id)
     attempt.refresh_from_db()
     if attempt.state != State.QUEUED or attempt.pk not in due(run.project_id):

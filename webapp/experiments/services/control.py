@@ -94,7 +94,7 @@ def interrupt_active() -> list[str]:
     """
     asked = []
     active = [state for state in ACTIVE_STATES if state not in (State.QUEUED, State.STOPPING)]
-    ours = Run.objects.select_for_update().filter(state__in=active, is_external=False)
+    ours = Run.objects.select_for_update(no_key=True).filter(state__in=active, is_external=False)
     for run in ours.order_by("pk"):
         run.wish = "interrupt"
         run.save(update_fields=["wish"])

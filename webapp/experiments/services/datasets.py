@@ -87,7 +87,7 @@ def add_dataset_version(
     blob, rows, categories = _checked(dataset.kind, lines)
     sha256 = storage.put_blob(blob)
     with transaction.atomic():
-        Dataset.objects.select_for_update().get(pk=dataset.pk)
+        Dataset.objects.select_for_update(no_key=True).get(pk=dataset.pk)
         last = dataset.versions.aggregate(last=Max("number"))["last"] or 0
         version = DatasetVersion.objects.create(
             dataset=dataset,

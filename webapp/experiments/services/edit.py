@@ -79,7 +79,7 @@ def edit_experiment(
     baseline: Run | None | str = "",
 ) -> Experiment:
     """Change name, notes or pinned baseline (None: no baseline; empty text: as it is)."""
-    experiment = Experiment.objects.select_for_update().get(pk=experiment_id)
+    experiment = Experiment.objects.select_for_update(no_key=True).get(pk=experiment_id)
     if name is not None:
         experiment.name = _name(name)
     if notes is not None:

@@ -78,6 +78,8 @@ def mark_lost(silent: Silent, reason: str) -> bool:
         return False
     if attempt.state == State.STOPPING:
         move(run, attempt, State.STOPPED, reason)
+    elif run.wish == "interrupt":
+        move(run, attempt, State.INTERRUPTED, reason)
     else:
         move(run, attempt, State.LOST, reason)
     return True
@@ -93,7 +95,7 @@ def _heard(attempt: Attempt) -> bool:
 def pulse(now: datetime | None = None) -> None:
     """Ingest says that it is up, every PULSE_S; after a break its time starts anew."""
     now = now or timezone.now()
-    row, created = IngestPulse.objects.select_for_update().get_or_create(
+    row, created = IngestPulse.objects.select_for_update(no_key=True).get_or_create(
         id=1, defaults={"up_since": now, "pulse_at": now}
     )
     if not created:

@@ -53,7 +53,7 @@ def add_scheme_version(
     scheme: RewardScheme, user: User, definition: Definition, note: str = ""
 ) -> RewardSchemeVersion:
     """The next version. Raises RefusedError (409) where it equals the newest one."""
-    RewardScheme.objects.select_for_update().get(pk=scheme.pk)
+    RewardScheme.objects.select_for_update(no_key=True).get(pk=scheme.pk)
     newest = scheme.versions.order_by("-number").first()
     if newest is not None and newest.digest == definition_digest(definition):
         raise conflict(f"This is version {newest.number} already: nothing changed.")
@@ -69,7 +69,7 @@ def version_of(project: Project, definition: Definition, user: User) -> RewardSc
             return create_scheme(project, user, definition, "launched with a run")
         except RefusedError:  # somebody else created it at the same moment
             scheme = RewardScheme.objects.get(project=project, name__iexact=definition.name)
-    RewardScheme.objects.select_for_update().get(pk=scheme.pk)
+    RewardScheme.objects.select_for_update(no_key=True).get(pk=scheme.pk)
     same = scheme.versions.filter(digest=definition_digest(definition)).order_by("-number").first()
     return same or _add(scheme, user, definition, "launched with a run")
 

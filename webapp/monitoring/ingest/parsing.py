@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import math
 import zlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from engine.records.events import MAX_BATCH_BYTES, MAX_BATCH_ITEMS, Event
 from webapp.problems import RefusedError
 
+MAX_TIME = 1e11  # seconds since 1970; the year 5138
 EVENTS: TypeAdapter[list[Any]] = TypeAdapter(list[Event])
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 
@@ -96,8 +96,8 @@ def parse(body: bytes) -> Batch:
     except ValidationError as error:
         batch = _parse_each(items, {int(item["loc"][0]) for item in error.errors()})
     for index, event in batch.events:
-        if not math.isfinite(event.at):
-            batch.reject(index, event, "at", "The time must be a finite number.")
+        if not 0 <= event.at < MAX_TIME:  # also refuses NaN
+            batch.reject(index, event, "at", "The time is in seconds since 1970.")
     if batch.rejected:
         refused = {item.index for item in batch.rejected}
         batch.events = [pair for pair in batch.events if pair[0] not in refused]

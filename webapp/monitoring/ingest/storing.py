@@ -41,7 +41,7 @@ def locked_by_token(token: str) -> tuple[Run, Attempt]:
     """
     token_digest = digest("attempt", token)
     run = (
-        Run.objects.select_for_update()
+        Run.objects.select_for_update(no_key=True)
         .filter(pk__in=Attempt.objects.filter(token_digest=token_digest).values("run_id")[:1])
         .first()
     )

@@ -1,0 +1,26 @@
+"""Removes what is kept for a while only: device samples, used links, stored answers, sessions."""
+
+from datetime import timedelta
+
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from webapp.accounts.models import Invitation, LoginLink, StoredAnswer
+from webapp.monitoring.models import DeviceSample
+from webapp.rest.idempotency import KEPT
+
+DEVICES_KEPT = timedelta(days=7)
+LINKS_KEPT = timedelta(days=30)
+
+
+def prune() -> dict[str, int]:
+    """Remove what is too old; how many rows of each went."""
+    now = timezone.now()
+    old = {
+        "device samples": DeviceSample.objects.filter(at__lt=(now - DEVICES_KEPT).timestamp()),
+        "stored answers": StoredAnswer.objects.filter(created_at__lt=now - KEPT),
+        "login links": LoginLink.objects.filter(expires_at__lt=now - LINKS_KEPT),
+        "invitations": Invitation.objects.filter(expires_at__lt=now - LINKS_KEPT, accepted_at=None),
+        "sessions": Session.objects.filter(expire_date__lt=now),
+    }
+    return {what: rows.delete()[0] for what, rows in old.items()}
