@@ -1,6 +1,7 @@
 """Entry point of `./caravan`: what the user can solve is one sentence and exit code 2."""
 
 import errno
+import signal
 import sys
 
 from cli.app import add_client_commands, app
@@ -8,6 +9,8 @@ from workers.local.places import UserError
 
 
 def main() -> None:
+    # Being told to end is like Ctrl-C: what a command has started is still stopped.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         add_client_commands()
         app(prog_name="caravan")

@@ -33,11 +33,9 @@ def run_tests(arguments: Sequence[str]) -> int:
         tests = subprocess.Popen(
             [sys.executable, "-m", "pytest", *arguments], cwd=CHECKOUT, env=environment
         )
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest
-        try:
-            return tests.wait()
-        finally:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C reaches pytest itself
+        signal.signal(signal.SIGTERM, lambda *_: tests.terminate())
+        return tests.wait()
 
 
 def _may_need_browser(arguments: Sequence[str]) -> bool:
