@@ -45,9 +45,12 @@ class Heartbeat(threading.Thread):
             self.revoked = reason
             self.stop_wished.set()
 
-    def end(self, timeout_s: float) -> None:
+    def end(self, timeout_s: float, is_heard: bool) -> None:
+        """Beat no more, but once for the last step where somebody hears it."""
         self._ending.set()
         self.join(timeout_s)
+        if is_heard and not self.revoked:
+            self._beat()
 
     def _beat(self) -> None:
         try:

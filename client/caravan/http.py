@@ -25,10 +25,11 @@ class Http:
 
     def __init__(self, access: Access) -> None:
         self.url = access.url
+        self.authorization = f"Bearer {access.token}"  # for calls that are not HTTP
         self._client = httpx.Client(
             base_url=access.url,
             headers={
-                "Authorization": f"Bearer {access.token}",
+                "Authorization": self.authorization,
                 "User-Agent": f"caravan/{__version__}",
             },
             timeout=httpx.Timeout(TIMEOUT_S, connect=5.0),

@@ -19,6 +19,7 @@ from caravan.spooling import Reporting
 from caravan.trajectories import Episode, Turn, make_trajectory
 from caravan.uploads import Saved, Uploader
 from engine.records.events import MAX_NAME, Log, Metrics, StageChange
+from engine.records.shards import write_shard
 from engine.records.trajectory import Trajectory
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
 from engine.telemetry.keeper import Keeper
@@ -143,10 +144,13 @@ class Run:
 
     def trajectory(self, prompt: str, turns: Sequence[Turn], episode: Episode) -> None:
         """An episode by its turns, for replay and review. See `Turn` and `Episode`."""
+        if not self._is_open():
+            return
         try:
             made = make_trajectory(prompt, turns, episode, SOURCE)
         except (ValueError, TypeError, AttributeError) as error:
             log.warning("A trajectory is malformed and dropped: %s", error)
+            self._spool.drop("malformed trajectories", 1)
             return
         self.group([made])
 
@@ -156,11 +160,13 @@ class Run:
         if not self._is_open():
             return
         try:
-            with self._lock:
-                self._keeper.add_group(trajectories)
+            write_shard(trajectories)  # what cannot be written must not reach the others
         except (ValueError, TypeError, AttributeError) as error:
             log.warning("Trajectories are malformed and dropped: %s", error)
             self._spool.drop("malformed trajectories", len(trajectories))
+            return
+        with self._lock:
+            self._keeper.add_group(trajectories)
 
     def checkpoint(
         self,
@@ -210,7 +216,7 @@ class Run:
         except (OSError, TypeError, ValueError) as error:
             log.warning("How the run ended cannot be kept on disk: %s", error)
         arrived = self._shipper.close(max(deadline - time.monotonic(), 1.0)) and uploaded
-        self._heartbeat.end(10.0)
+        self._heartbeat.end(10.0, is_heard=arrived)
         arrived = arrived and finish(self._connection, state, reason, given)
         self._connection.close()
         spooling.release(self._held)

@@ -74,19 +74,27 @@ def make_trajectory(
         task_id=episode.task or name,
         group_id=episode.group or name,
         category=episode.category,
-        prompt=prompt,
-        answer=episode.answer,
+        prompt=str(prompt),
+        answer=str(episode.answer),
         segments=[segment],
         steps=steps,
         stop_reason=_stop_reason(episode.stop_reason),
-        reward=Reward(episode.reward, episode.reward is not None, dict(episode.terms)),
-        success=episode.success,
+        reward=_reward(episode),
+        success=bool(episode.success),
         worker=worker,
         started_at=datetime.now(UTC).isoformat(),
-        duration_s=spent if episode.duration_s is None else episode.duration_s,
+        duration_s=float(spent if episode.duration_s is None else episode.duration_s),
         sampled_tokens=sampled,
         purpose=episode.purpose,
     )
+
+
+def _reward(episode: Episode) -> Reward:
+    """Numbers of any library become plain ones."""
+    terms = {name: None if value is None else float(value) for name, value in episode.terms.items()}
+    if episode.reward is None:
+        return Reward(None, False, terms)
+    return Reward(float(episode.reward), True, terms)
 
 
 def _append(
@@ -106,7 +114,8 @@ def _step(index: int, turn: Turn, start: int, stop: int) -> Step:
         call = ToolCall(
             f"call-{index}", turn.tool, arguments, turn.result, turn.error, turn.duration_s
         )
-    return Step(index, 0, start, stop, turn.text, call, turn.answer, turn.reward)
+    reward = None if turn.reward is None else float(turn.reward)
+    return Step(index, 0, start, stop, str(turn.text), call, turn.answer, reward)
 
 
 def _stop_reason(text: str) -> StopReason:
