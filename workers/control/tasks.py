@@ -11,6 +11,7 @@ from webapp.accounts.models import Project
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run, State
 from webapp.experiments.states import due, newest_attempt
+from webapp.pruning import prune
 from workers.control import ray_jobs
 
 log = logging.getLogger(__name__)
@@ -48,9 +49,10 @@ def stop(run_id: str) -> None:
 
 @shared_task(name="caravan.reap")
 def reap() -> None:
-    """Remove the checkpoints that runs were not asked to keep."""
+    """Remove checkpoints that runs were not asked to keep, and what is kept for a while only."""
     if removed := services.prune_checkpoints():
         log.info("%d checkpoints were removed", removed)
+    prune()
 
 
 @shared_task(name="caravan.reconcile")

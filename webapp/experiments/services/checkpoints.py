@@ -45,7 +45,10 @@ def _prune(run_id: str) -> int:
     for checkpoint in removed:
         checkpoint.removed_at = timezone.now()
         checkpoint.save(update_fields=["removed_at"])
-    transaction.on_commit(
-        lambda: [storage.remove_run(run_id, checkpoint.path) for checkpoint in removed]
-    )
+
+    def remove_files() -> None:
+        for checkpoint in removed:
+            storage.remove_run(run_id, checkpoint.path)
+
+    transaction.on_commit(remove_files)
     return len(removed)
