@@ -60,7 +60,7 @@ export class Plot {
     this.line = document.createElement("div");
     this.line.className = "chart-cursor";
     this.line.hidden = true;
-    this.sizes = new ResizeObserver(() => this.ready && this.library.Plots.resize(this.box));
+    this.sizes = new ResizeObserver(() => this.ready && this.box.clientWidth > 0 && this.library.Plots.resize(this.box));
   }
 
   /**
