@@ -1,5 +1,6 @@
 """Small hints over the channel layer: which topic has news. The news itself is in the database."""
 
+import asyncio
 import logging
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.db import transaction
 logger = logging.getLogger(__name__)
 
 CLUSTER = "cluster"
+PATIENCE_S = 2.0  # a Valkey that does not answer must not hold up who reports
 
 
 def run_topic(run_id: str) -> str:
@@ -25,8 +27,9 @@ async def publish(*topics: str) -> None:
     layer = get_channel_layer()
     for topic in topics:
         try:
-            await layer.group_send(topic, {"type": "news", "topic": topic})
-        except Exception as error:  # the row is stored; that nobody hears of it at once is no error
+            async with asyncio.timeout(PATIENCE_S):
+                await layer.group_send(topic, {"type": "news", "topic": topic})
+        except Exception as error:  # the row is stored: a hint may be lost, its sender may not
             logger.warning("no news of %s: %s", topic, error)
 
 

@@ -30,6 +30,7 @@ app.conf.update(
     broker_transport_options={
         "visibility_timeout": 300,  # all tasks are shorter
         "socket_connect_timeout": 3,
+        "socket_timeout": 5,
         "global_keyprefix": "caravan.",
     },
     task_publish_retry_policy={"max_retries": 1, "interval_start": 0.1},

@@ -72,9 +72,9 @@ def remove_value(text: str, path: str) -> str:
     steps = path.split(".")
     for step in steps[:-1]:
         node = _child(node, step) if node is not None else None
-    if node is None:
+    if not isinstance(node, yaml.MappingNode | yaml.SequenceNode):
         return text
-    items = node.value if isinstance(node, yaml.MappingNode | yaml.SequenceNode) else []
+    items = node.value
     for index, item in enumerate(items):
         is_pair = isinstance(node, yaml.MappingNode)
         first, last = item if is_pair else (item, item)

@@ -1,5 +1,6 @@
 """Reward schemes: their immutable versions, what changed between two, and a new one."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Count, Max
@@ -59,7 +60,9 @@ def one(request: HttpRequest, scheme: RewardScheme) -> HttpResponse:
     return show(request, "experiments/reward_scheme.html", context)
 
 
-def _chosen(versions: list[RewardSchemeVersion], number: str | None) -> RewardSchemeVersion | None:
+def _chosen(
+    versions: Sequence[RewardSchemeVersion], number: str | None
+) -> RewardSchemeVersion | None:
     return next((item for item in versions if str(item.number) == number), None)
 
 
