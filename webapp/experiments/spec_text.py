@@ -72,7 +72,7 @@ def remove_value(text: str, path: str) -> str:
     steps = path.split(".")
     for step in steps[:-1]:
         node = _child(node, step) if node is not None else None
-    if not isinstance(node, yaml.MappingNode | yaml.SequenceNode):
+    if not isinstance(node, yaml.CollectionNode):
         return text
     items = node.value
     for index, item in enumerate(items):
