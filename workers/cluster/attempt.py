@@ -53,7 +53,7 @@ class Attempt:
     def enter(self, index: int, step: int = 0) -> None:
         """Say that a stage has begun, or how far it is."""
         stage = self.spec.stages[index]
-        self.control.at(stage.kind, index, self.steps_before(index) + step)
+        self.control.at(stage.kind, index, step)
         steps = 0 if isinstance(stage, SynthesiseStage) else stage.steps
         self.reporter.spool.add(
             StageChange, index=index, name=stage.kind, state="running", step=step, steps=steps

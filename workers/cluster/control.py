@@ -43,7 +43,7 @@ class Control(threading.Thread):
         return self.command != "run" or bool(self.revoked) or self.terminated
 
     def at(self, phase: str, stage: int, step: int) -> None:
-        """Where the run is: told at the next heartbeat."""
+        """Where the run is, `step` within the stage: told at the next heartbeat."""
         self._where = (phase, stage, step)
 
     def on_latches(self, call: Callable[[Latches], None] | None) -> None:

@@ -200,7 +200,7 @@ def _evaluate_on_schedule(
 def _judge(attempt: Attempt, index: int, step: int) -> dict[str, Any] | None:
     """Play all held-out tasks with the weights at the end of a stage; the stage's summary."""
     attempt.fetch_weights()
-    attempt.control.at("evaluate", index, attempt.steps_before(index) + step)
+    attempt.control.at("evaluate", index, step)
     return attempt.finish_evaluation(attempt.start_evaluation("held_out", index, step))
 
 
