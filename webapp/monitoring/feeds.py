@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
@@ -33,6 +33,15 @@ class Subscriber(Protocol):
     def is_free(self) -> bool: ...
 
     def hand(self, texts: list[str]) -> None: ...
+
+
+class Part(NamedTuple):
+    """A message of an update as it is sent; `content` tells whether the same was shown before."""
+
+    kind: str
+    cursor: int
+    text: str
+    content: str
 
 
 class Feed:
@@ -91,33 +100,33 @@ class Feed:
                 self.news.set()
         for cursor, subscribers in waiting.items():
             update = await database_sync_to_async(read, thread_sensitive=False)(self.topic, cursor)
-            texts = [(message["kind"], self._text(message)) for message in update.messages]
+            parts = [self._part(message) for message in update.messages]
             for subscriber in subscribers:
                 if subscriber in self.subscribers and subscriber.is_free:
-                    self._hand(subscriber, update, texts, repeat)
+                    self._hand(subscriber, update, parts, repeat)
 
     def _hand(
-        self, subscriber: Subscriber, update: Update, texts: list[tuple[str, str]], repeat: bool
+        self, subscriber: Subscriber, update: Update, parts: list[Part], repeat: bool
     ) -> None:
+        """Hand over what was not shown yet, in such a way that the last message has the cursor."""
         news = []
-        for (kind, text), message in zip(texts, update.messages, strict=True):
-            if kind in LATEST_WINS:
-                content = json.dumps({**message, "cursor": 0})
-                if subscriber.shown.get(kind) == content:
+        for part in parts:
+            if part.kind in LATEST_WINS:
+                if subscriber.shown.get(part.kind) == part.content:
                     continue
-                subscriber.shown[kind] = content
-            news.append(text)
+                subscriber.shown[part.kind] = part.content
+            news.append(part)
         moved = update.cursor != subscriber.cursor
         subscriber.cursor = update.cursor
-        last = update.messages[-1] if update.messages else {}
-        told = bool(news) and last.get("cursor") == update.cursor and texts[-1][1] in news[-1:]
-        if (repeat or moved) and not told:
-            news.append(self._text({"kind": "cursor", "cursor": update.cursor}))
+        if (repeat or moved) and not (news and news[-1].cursor == update.cursor):
+            news.append(self._part({"kind": "cursor", "cursor": update.cursor}))
         if news:
-            subscriber.hand(news)
+            subscriber.hand([part.text for part in news])
 
-    def _text(self, message: dict[str, Any]) -> str:
-        return json.dumps({"topic": self.topic, **message}, ensure_ascii=False, allow_nan=False)
+    def _part(self, message: dict[str, Any]) -> Part:
+        text = json.dumps({"topic": self.topic, **message}, ensure_ascii=False, allow_nan=False)
+        content = json.dumps({**message, "cursor": None}) if message["kind"] in LATEST_WINS else ""
+        return Part(message["kind"], message["cursor"], text, content)
 
 
 _feeds: dict[str, Feed] = {}

@@ -1,13 +1,10 @@
 """Numbers in JSON: the three non-finite values travel as strings, as the events bring them."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from engine.records.events import encode_number
 
-__all__ = ["JsonNumber", "encode_number", "encode_optional"]
-
-# For OpenAPI: a number, or "NaN", "Infinity", "-Infinity".
-JsonNumber = Annotated[float | str, "a number, or NaN, Infinity, -Infinity as text"]
+__all__ = ["encode_number", "encode_optional"]
 
 
 def encode_optional(value: float | None) -> Any:
