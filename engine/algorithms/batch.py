@@ -1,14 +1,14 @@
 """The token-level record that all losses are computed from, and how it is cut into pieces."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from engine.records.trajectory import Segment
 
-PIECE_OVERHEAD = 512  # tokens of padding that cost about as much as one more piece
+WIDTH_STEP = 8
 
 
 @dataclass
@@ -35,33 +35,44 @@ class TokenBatch:
         """How many tokens enter the loss: the denominator of a token mean."""
         return int(self.loss_mask.sum())
 
-    def rows(self, index: Tensor) -> "TokenBatch":
-        """The given rows, without the padding that none of them needs."""
-        width = int(self.lengths[index].max())
-        picked = {f.name: getattr(self, f.name)[index] for f in fields(self)}
-        lengths = picked.pop("lengths")
-        return TokenBatch(lengths=lengths, **{k: v[:, :width] for k, v in picked.items()})
+    def pieces(
+        self, tokens: int, rank: int = 0, world: int = 1
+    ) -> Iterator[tuple[Tensor, "TokenBatch"]]:
+        """Micro-batches of rows of like length, with their row numbers, dealt out to the ranks.
 
-    def micro_batches(self, max_tokens: int, rank: int = 0, world: int = 1) -> Iterator[Tensor]:
-        """Cuts the batch into row indices of like length, dealt out to the ranks in turn.
-
-        A piece has at most `max_tokens` tokens with its padding, or a single row. All ranks
-        together cover each row once.
+        A piece has about `tokens` tokens, padding included; all ranks together cover each row once.
+        Widths and row counts come from a short list, so that few shapes occur: kernels are
+        compiled and kept for every new one. The rows that this adds stand last and are empty.
         """
-        mine = torch.argsort(self.lengths, descending=True, stable=True)[rank::world]
-        piece: list[int] = []
-        longest = padding = 0
-        for row, length in zip(mine.tolist(), self.lengths[mine].tolist(), strict=True):
-            full = (len(piece) + 1) * longest > max_tokens
-            if piece and (full or padding + longest - length > PIECE_OVERHEAD):
-                yield torch.tensor(piece)
-                piece, padding = [], 0
-            if not piece:
-                longest = length
-            piece.append(row)
-            padding += longest - length
-        if piece:
-            yield torch.tensor(piece)
+        order = torch.argsort(self.lengths, descending=True, stable=True)[rank::world]
+        while len(order):
+            width = _round_up(int(self.lengths[order[0]]), WIDTH_STEP)
+            full = max(1, tokens // width)
+            index, order = order[:full], order[full:]
+            rows = min(full, _round_up(len(index), max(1, full // 4)))
+            yield index, self._padded_rows(index, rows, width)
+
+    def _padded_rows(self, index: Tensor, rows: int, width: int) -> "TokenBatch":
+        def pick(values: Tensor) -> Tensor:
+            picked = values.new_zeros(rows, width)
+            kept = min(width, values.shape[1])
+            picked[: len(index), :kept] = values[index, :kept]
+            return picked
+
+        lengths = self.lengths.new_zeros(rows)
+        lengths[: len(index)] = self.lengths[index]
+        return TokenBatch(
+            ids=pick(self.ids),
+            lengths=lengths,
+            loss_mask=pick(self.loss_mask),
+            behaviour=pick(self.behaviour),
+            versions=pick(self.versions),
+            advantages=pick(self.advantages),
+        )
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
 
 
 def collate(segments: Sequence[Segment], advantages: Sequence[float]) -> TokenBatch:

@@ -11,6 +11,7 @@ from engine.rollout.sampler import SampledTurn
 
 READ_TOKENS = 8192  # tokens read at once, padding included
 READ_SHARE = 8  # reading waits until one of so many sequences has something to read
+SHAPE_STEP = 8  # rows and tokens are filled up to multiples: kernels are compiled per shape
 
 
 @dataclass(eq=False)
@@ -57,7 +58,8 @@ class TorchSampler:
         self._model = model
         self._end_id = end_id
         self._version = version
-        self._cache = HybridCache.empty(model.config, capacity, max_tokens)
+        # One row more than sequences: it takes what only fills a batch up.
+        self._cache = HybridCache.empty(model.config, capacity + 1, max_tokens)
         self._generator = torch.Generator().manual_seed(seed)
         self._sequences: dict[int, _Sequence] = {}
         self._owners: list[_Sequence | None] = [None] * capacity  # by row
@@ -144,13 +146,17 @@ class TorchSampler:
 
     def _hidden(self, batch: list[_Reading]) -> Tensor:
         """Hidden states [batch, width] after each last id; the row of each first sequence grows."""
-        lengths = torch.tensor([len(reading.ids) for reading in batch])
-        ids = torch.zeros(len(batch), int(lengths.max()), dtype=torch.long)
+        count = _round_up(len(batch))
+        longest = max(len(reading.ids) for reading in batch)
+        ids = torch.zeros(count, _round_up(longest), dtype=torch.long)
+        lengths = torch.zeros(count, dtype=torch.long)
+        rows = torch.full((count,), self.capacity)
         for index, reading in enumerate(batch):
-            ids[index, : len(reading.ids)] = torch.tensor(reading.ids)
-        rows = torch.tensor([reading.sequences[0].row for reading in batch])
+            lengths[index] = len(reading.ids)
+            ids[index, : lengths[index]] = torch.tensor(reading.ids)
+            rows[index] = reading.sequences[0].row
         hidden = self._model.hidden(ids, self._cache, rows, lengths)
-        last: Tensor = hidden[torch.arange(len(batch)), lengths - 1]
+        last: Tensor = hidden[torch.arange(len(batch)), lengths[: len(batch)] - 1]
         return last
 
     def _decode(self) -> list[SampledTurn]:
@@ -159,7 +165,7 @@ class TorchSampler:
         if not sequences:
             return []
         rows = torch.tensor([one.row for one in sequences])
-        span = int(rows[-1]) + 1
+        span = min(self.capacity + 1, _round_up(int(rows[-1]) + 1))
         ids = torch.zeros(span, 1, dtype=torch.long)
         live = torch.zeros(span, dtype=torch.bool)
         ids[rows, 0] = torch.tensor([one.ids[-1] for one in sequences])
@@ -208,6 +214,10 @@ class TorchSampler:
             self._cache.copy(source, [target])
             owner.row = target
             self._owners[target], self._owners[source] = owner, None
+
+
+def _round_up(count: int) -> int:
+    return -(-count // SHAPE_STEP) * SHAPE_STEP
 
 
 def _batches(readings: list[_Reading]) -> Iterator[list[_Reading]]:

@@ -24,7 +24,7 @@ from engine.training.precision import choose_precision
 
 logger = logging.getLogger(__name__)
 
-MICRO_BATCH_TOKENS = 8192
+MICRO_BATCH_TOKENS = 2048
 
 TokenLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logprobs, behaviour, advantages
 AllReduce = Callable[[Tensor], None]  # sums a tensor over all ranks, in place
@@ -179,8 +179,7 @@ class Trainer:
         totals = torch.zeros(3, dtype=torch.float64)  # loss, entropy, accuracy
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
-        for index in batch.micro_batches(MICRO_BATCH_TOKENS, self.rank, self.world):
-            piece = batch.rows(index)
+        for index, piece in batch.pieces(MICRO_BATCH_TOKENS, self.rank, self.world):
             mask = piece.loss_mask
             found = self._logprobs(piece, temperature)
             losses = token_loss(found.logprobs, piece.behaviour[mask], piece.advantages[mask])

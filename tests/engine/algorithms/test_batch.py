@@ -38,22 +38,37 @@ def test_it_refuses_segments_that_cannot_be_trained_on() -> None:
     st.integers(1, 4),
 )
 def test_pieces_of_all_ranks_cover_each_row_once(
-    lengths: list[int], max_tokens: int, world: int
+    lengths: list[int], tokens: int, world: int
 ) -> None:
-    batch = collate([segment(length) for length in lengths], [0.0] * len(lengths))
+    segments = [segment(length) for length in lengths]
+    batch = collate(segments, [float(row) for row in range(len(lengths))])
     seen: list[int] = []
     for rank in range(world):
-        for index in batch.micro_batches(max_tokens, rank, world):
-            piece = batch.rows(index)
-            assert len(index) == 1 or piece.ids.numel() <= max_tokens
-            assert piece.ids.shape[1] == int(batch.lengths[index].max())
+        for index, piece in batch.pieces(tokens, rank, world):
+            assert len(piece) == 1 or piece.ids.numel() <= tokens
+            assert piece.lengths[: len(index)].tolist() == batch.lengths[index].tolist()
+            assert not piece.loss_mask[len(index) :].any()
+            for place, row in enumerate(index.tolist()):
+                assert torch.equal(piece.ids[place, : lengths[row]], batch.ids[row, : lengths[row]])
+                sampled = piece.advantages[place][piece.loss_mask[place]]
+                assert sampled.tolist() == [float(row)] * (lengths[row] - 1)
             seen += index.tolist()
     assert sorted(seen) == list(range(len(lengths)))
 
 
 def test_padding_stays_small_where_lengths_differ() -> None:
-    lengths = [20] * 40 + [200] * 10
-    batch = collate([segment(length) for length in lengths], [0.0] * 50)
-    computed = sum(batch.rows(index).ids.numel() for index in batch.micro_batches(8192))
-    assert computed < 1.2 * sum(lengths)
-    assert torch.equal(batch.lengths, torch.tensor(lengths))
+    lengths = [20] * 80 + [200] * 20
+    batch = collate([segment(length) for length in lengths], [0.0] * 100)
+    computed = sum(piece.ids.numel() for _, piece in batch.pieces(1024))
+    assert computed < 1.3 * sum(lengths)
+
+
+def test_few_shapes_occur() -> None:
+    """Each new one costs time and memory for as long as the process lives."""
+    shapes = set()
+    for seed in range(50):
+        generator = torch.Generator().manual_seed(seed)
+        lengths = torch.randint(20, 160, (64,), generator=generator).tolist()
+        batch = collate([segment(length) for length in lengths], [0.0] * 64)
+        shapes |= {piece.ids.shape for _, piece in batch.pieces(2048)}
+    assert len(shapes) < 40

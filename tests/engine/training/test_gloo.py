@@ -7,6 +7,7 @@ import torch
 import torch.distributed
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
+
 from tests.engine.training.test_trainer import MUON, RL, make_groups, make_trainer
 
 
