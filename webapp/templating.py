@@ -74,7 +74,7 @@ def significant(value: float, digits: int = 4) -> str:
     if size < 1e-4 or size >= 1e7:
         return f"{value:.{max(digits - 2, 1)}e}".replace("-", "\u2212", 1 if value < 0 else 0)
     places = max(0, digits - 1 - math.floor(math.log10(size)))
-    text = f"{value:,.{min(places, digits)}f}".replace(",", "\u202f")
+    text = f"{value:,.{places}f}".replace(",", "\u202f")
     return text.replace("-", "\u2212")
 
 

@@ -105,8 +105,10 @@ def _cut(text: str, parent: yaml.CollectionNode, index: int, span: Span) -> str:
 
 
 def _shares_line(text: str, parent: yaml.CollectionNode, start: int) -> bool:
-    begin = text.rfind("\n", 0, start) + 1
-    return isinstance(parent, yaml.MappingNode) and "-" in text[begin:start]
+    """Whether a dash of an outer list stands before the first item of a block."""
+    before = text[text.rfind("\n", 0, start) + 1 : start]
+    own = 1 if isinstance(parent, yaml.SequenceNode) else 0
+    return before.count("-") > own
 
 
 def _insert(text: str, node: yaml.Node, step: str, value: Any) -> str:
@@ -154,8 +156,11 @@ def _nested(steps: list[str], value: Any) -> Any:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line, as people write it."""
-    if isinstance(value, dict | list):
+    """A value on one line, as people write it, also inside braces and brackets."""
+    is_part = isinstance(value, dict | list) or (
+        isinstance(value, str) and set(value) & set(",:[]{}")
+    )
+    if is_part:
         return json.dumps(value, ensure_ascii=False)
     text = yaml.safe_dump(value, allow_unicode=True, default_flow_style=True, width=10_000)
     return text.removesuffix("\n").removesuffix("\n...").strip()

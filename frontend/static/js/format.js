@@ -18,7 +18,7 @@ export function number(value, digits = 4) {
   const size = Math.abs(n);
   if (size < 1e-4 || size >= 1e7) return n.toExponential(Math.max(digits - 2, 1)).replace("-", n < 0 ? "−" : "-");
   if (Number.isInteger(n)) return group(String(n));
-  const places = Math.min(Math.max(0, digits - 1 - Math.floor(Math.log10(size))), digits);
+  const places = Math.max(0, digits - 1 - Math.floor(Math.log10(size)));
   return group(n.toFixed(places));
 }
 
