@@ -70,10 +70,15 @@ def main() -> int:
     except RevokedAttemptError as error:
         log.warning("This attempt leaves without a word: %s", error)
         return 0
+    # Where the web tier is away, the end waits for it; where Caravan itself stops, it does not.
+    patience_s = SHIP_IN_A_HURRY_S if in_a_hurry(control) else limits.SHIP_S
+    if end.state in ("succeeded", "failed") and not in_a_hurry(control):
+        patience_s = limits.OUTAGE_S
+    deadline = time.monotonic() + patience_s
+    reporter.close(patience_s)
+    address.ship_leftovers(deadline - time.monotonic())
     control.end()
-    if reporter.close(SHIP_IN_A_HURRY_S if in_a_hurry(control) else limits.SHIP_S):
-        address.forget()
-    finish(connection, end)
+    finish(connection, end, deadline + limits.FINISH_S)
     return 1 if end.state == "failed" else 0
 
 
@@ -185,9 +190,8 @@ def reason(error: Exception) -> str:
     return f"{type(cause).__name__}: {cause}"[:2000]
 
 
-def finish(connection: Connection, end: End) -> None:
-    """The last word, repeated until ingest takes it or the limit is over."""
-    deadline = time.monotonic() + limits.FINISH_S
+def finish(connection: Connection, end: End, deadline: float) -> None:
+    """The last word, repeated until ingest takes it or the deadline (monotonic) is over."""
     log.info("The attempt ends: %s %s", end.state, end.reason)
     while True:
         try:

@@ -9,7 +9,8 @@ EVALUATE_S = 1800  # one evaluation
 SAVE_S = 600  # a checkpoint is written
 CALL_S = 60  # an actor answers a control call
 SHIP_S = 20  # telemetry is shipped at the end
-FINISH_S = 60  # ingest takes the news of the end
+OUTAGE_S = 1800  # a finished run waits for a web tier that is away
+FINISH_S = 30  # ingest takes the news of the end, once it was given time for the rest
 
 HEARTBEAT_S = 3.0
 LONG_POLL_S = 1.0  # a call that waits for something returns after so long with nothing

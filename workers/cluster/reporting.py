@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ class Address:
         for folder in self._folder().parent.iterdir():
             if folder.name == self.attempt_id:
                 continue
-            segments = [path for path in folder.rglob("*") if path.suffix in (".jsonl", ".open")]
+            segments = _segments(folder)
             items = sum(path.read_bytes().count(b"\n") for path in segments)
             if items:
                 since = min(path.stat().st_mtime for path in segments)
@@ -44,15 +45,30 @@ class Address:
                 reporter.spool.add(Gap, what=what, items=items, since=since)
             shutil.rmtree(folder, ignore_errors=True)
 
-    def forget(self) -> None:
-        """Remove the spools of this attempt on this machine: all of it arrived."""
-        shutil.rmtree(self._folder(), ignore_errors=True)
+    def ship_leftovers(self, timeout_s: float) -> bool:
+        """Ship what processes of this attempt left on this machine: they ended before all of it
+        arrived, or were killed. True when nothing is left; the spools are removed then."""
+        deadline = time.monotonic() + timeout_s
+        arrived = True
+        for folder in self._folder().iterdir():
+            if any(path.stat().st_size for path in _segments(folder)):
+                left = max(0.0, deadline - time.monotonic())
+                arrived = self.reporter(folder.name).close(left) and arrived
+        if arrived:
+            shutil.rmtree(self._folder(), ignore_errors=True)
+        return arrived
 
     def _folder(self) -> Path:
         """CARAVAN_SPOOL names the folder for all spools of a machine, on a disk of its own say."""
         given = os.environ.get("CARAVAN_SPOOL")
         base = Path(given or Path(tempfile.gettempdir()) / f"caravan-spool-{os.getuid()}")
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if base.stat().st_uid != os.getuid():
+            raise PermissionError(f"{base} belongs to another user: set CARAVAN_SPOOL elsewhere.")
         folder = base / self.run_id / self.attempt_id
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+def _segments(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.suffix in (".jsonl", ".open")]

@@ -159,7 +159,7 @@ def test_a_killed_driver_takes_its_actors_along_and_loses_nothing(start, ingest,
     assert_pool_conserves(ingest)
 
 
-def test_a_killed_rollout_worker_fails_the_run_within_seconds(start, ingest):
+def test_a_killed_rollout_worker_fails_the_run_within_seconds(start, ingest, tmp_path):
     job = start(rl_steps=200)
     job.until(lambda: rl_step(ingest) >= 1)
     job.kill("RolloutActor")
@@ -169,6 +169,7 @@ def test_a_killed_rollout_worker_fails_the_run_within_seconds(start, ingest):
     assert end["state"] == "failed"
     assert "died" in end["reason"]
     assert any("RolloutActor" in e["text"] for e in ingest.of_kind("log") if e["level"] == "error")
+    assert not list((tmp_path / "spool").rglob("*.jsonl")), "what it left was shipped for it"
 
 
 @pytest.mark.parametrize("where", ["trainer", "rollout", "pool"])
