@@ -13,7 +13,7 @@ from engine.telemetry.spool import Spool
 
 log = logging.getLogger(__name__)
 
-LINGER_S = 0.15  # what gathers in this time goes in one call
+LINGER_S = 0.05  # what gathers in this time goes in one call: the events of one step do
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 30.0
 MAX_BATCH_BYTES = 4 * 2**20
