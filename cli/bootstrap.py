@@ -67,8 +67,8 @@ def find_python(arguments: Sequence[str]) -> Path | None:
     asks_help = not command or "--help" in arguments or "-h" in arguments
     if chosen := os.environ.get("CARAVAN_VENV"):
         python = Path(chosen) / "bin/python"
-        if not python.exists():
-            raise BootstrapError(f"CARAVAN_VENV names {chosen}, where bin/python is missing.")
+        if not os.access(python, os.X_OK):
+            raise BootstrapError(f"CARAVAN_VENV names {chosen}, which has no usable bin/python.")
         return python
     venv = ROOT / ".venv"
     python = venv / "bin/python"

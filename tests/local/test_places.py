@@ -57,3 +57,9 @@ def test_it_replaces_a_private_file_in_one_step(tmp_path: Path) -> None:
     assert path.read_text() == "new"
     assert mode(path) == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs a folder that nobody can write")
+def test_it_says_where_it_cannot_write() -> None:
+    with pytest.raises(UserError, match="cannot write /proc/caravan"):
+        prepare(Places(Path("/proc/caravan/home"), Path("/proc/caravan/run")))

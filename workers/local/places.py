@@ -64,10 +64,10 @@ def prepare(places: Places) -> None:
         for name in GENERATED_SECRETS:
             if not places.secret(name).exists():
                 write_private(places.secret(name), secrets.token_hex(32))
-    except PermissionError as error:
+    except OSError as error:
         raise UserError(
-            f"{error.filename} cannot be written by {_user_name()}: "
-            "set CARAVAN_HOME to a folder that can be."
+            f"{_user_name()} cannot write {error.filename} ({error.strerror}): "
+            "set CARAVAN_HOME to a folder with room that can be written."
         ) from error
 
 
