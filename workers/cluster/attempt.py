@@ -17,7 +17,11 @@ from workers.cluster.pool_actor import Totals
 from workers.cluster.reporting import Address
 from workers.cluster.storage import RunStorage
 
-LATEST = "checkpoints/latest.json"
+
+def _latest_file(attempt: int) -> str:
+    """Names the newest checkpoint of one attempt: one that still runs somewhere, though a newer
+    one was started, cannot move where the next goes on."""
+    return f"checkpoints/attempt-{attempt}/latest.json"
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class Attempt:
     def fetch_weights(self) -> None:
         """Put the trainer's weights where rollouts can take them."""
         call = self.crew.trainers[0].weights.remote()
-        self.version, self.weights = self.crew.wait([call], limits.CALL_S, "the weights")[0]
+        self.version, self.weights = self.crew.wait([call], limits.PUBLISH_S, "the weights")[0]
 
     def save(self, index: int, step: int, final: bool = False) -> None:
         """Write a checkpoint; complete, and known to a later attempt, on return."""
@@ -115,7 +119,9 @@ class Attempt:
         call = self.crew.trainers[0].save.remote(str(self.storage.path(name)), meta)
         version, files = self.crew.wait([call], limits.SAVE_S, "the checkpoint")[0]
         self.storage.publish(name)
-        self.storage.write_json(LATEST, asdict(Position(index, step, version, name)))
+        self.storage.write_json(
+            _latest_file(self.number), asdict(Position(index, step, version, name))
+        )
         self.reporter.spool.add(
             CheckpointSaved,
             stage=index,
@@ -194,15 +200,14 @@ def _outcomes_file(name: str, stage: int, step: int) -> str:
     return f"evaluations/stage-{stage}-step-{step:06d}-{name}.json"
 
 
-def newest_position(told: Position | None, storage: RunStorage) -> Position | None:
-    """Where to go on: the newest checkpoint that is complete on storage.
+def newest_position(number: int, told: Position | None, storage: RunStorage) -> Position | None:
+    """Where attempt `number` goes on: the newest complete checkpoint of the attempts before it.
 
-    The control plane may not have heard of the last one when the attempt before died.
+    Storage knows best: the control plane may not have heard of the last one when the attempt
+    before died.
     """
-    path = storage.fetch(LATEST)
-    if path is None:
-        return told
-    found = Position(**json.loads(path.read_text()))
-    if told is None or (found.stage, found.step) > (told.stage, told.step):
-        return found
+    for earlier in range(number - 1, 0, -1):
+        path = storage.fetch(_latest_file(earlier))
+        if path is not None:
+            return Position(**json.loads(path.read_text()))
     return told

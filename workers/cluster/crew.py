@@ -64,7 +64,7 @@ class Crew:
             ray.kill(actor)
         return found[0] if found else None
 
-    def start(self, synthesis: str, storage: str, totals: dict[str, int]) -> str:
+    def start(self, synthesis: str, storage: str) -> str:
         """Start all actors and load what they need; one sentence on the model."""
         spec, world = self._spec, self._spec.trainer.workers
         pool = ray.remote(num_cpus=POOL_CPUS, max_restarts=0)(PoolActor)
@@ -74,7 +74,7 @@ class Crew:
         rollout = ray.remote(num_cpus=ROLLOUT_CPUS, max_restarts=0)(RolloutActor).options(
             max_concurrency=ROLLOUT_THREADS
         )
-        self.pool = pool.remote(storage, self._address, totals)
+        self.pool = pool.remote(storage, self._address)
         self.trainers = [
             trainer.remote(self._json, rank, world, self._address) for rank in range(world)
         ]

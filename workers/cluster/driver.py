@@ -105,7 +105,8 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
         crew = Crew(spec, told["attempt_number"], address, control)
         storage = RunStorage(told["storage"])
         attempt = Attempt(spec, told["attempt_number"], address, storage, control, reporter, crew)
-        attempt.resume = newest_position(_position(told.get("resume")), storage)
+        resume = _position(told.get("resume"))
+        attempt.resume = newest_position(attempt.number, resume, storage)
         return take_stages(attempt)
     except RevokedAttemptError:
         raise
@@ -157,7 +158,7 @@ def _train(attempt: Attempt, index: int, stage: SftStage | RlStage) -> dict[str,
 
 def _start_crew(attempt: Attempt) -> str:
     folder = attempt.storage.path(synthesised.FOLDER)
-    sentence = attempt.crew.start(str(folder), attempt.storage.place, asdict(attempt.totals))
+    sentence = attempt.crew.start(str(folder), attempt.storage.place)
     attempt.reporter.log(f"The model has {sentence}.")
     return sentence
 

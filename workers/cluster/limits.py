@@ -7,6 +7,7 @@ STEP_S = 1800  # one training step, or a few of supervised learning
 BATCH_S = 1800  # rollouts make one batch, time in which training or rollouts are paused left out
 EVALUATE_S = 1800  # one evaluation
 SAVE_S = 600  # a checkpoint is written
+PUBLISH_S = 600  # weights go into the object store, or come out of it
 CALL_S = 60  # an actor answers a control call
 SHIP_S = 20  # telemetry is shipped at the end
 OUTAGE_S = 1800  # a finished run waits for a web tier that is away

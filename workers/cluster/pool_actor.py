@@ -26,6 +26,16 @@ ROLLOUT_REPORT_S = 2.0
 QUIET_REPORT_S = 10.0
 
 
+@dataclass
+class Totals:
+    """How far each axis has come, over all stages and attempts."""
+
+    trainer_step: int = 0
+    rollout_step: int = 0  # finished groups
+    environment_step: int = 0  # turns
+    tokens: int = 0  # sampled
+
+
 @dataclass(frozen=True)
 class PoolPlan:
     """What one RL stage asks of its pool."""
@@ -38,16 +48,7 @@ class PoolPlan:
     max_wait_s: float
     attempt: int
     committed_step: int  # of this stage, by the checkpoint that the attempt starts from
-
-
-@dataclass
-class Totals:
-    """How far each axis has come, over all stages and attempts."""
-
-    trainer_step: int = 0
-    rollout_step: int = 0  # finished groups
-    environment_step: int = 0  # turns
-    tokens: int = 0  # sampled
+    totals: Totals  # by that checkpoint
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,10 @@ class _Stage:
 
 
 class PoolActor:
-    def __init__(self, storage: str, address: Address, totals: dict[str, int]) -> None:
+    def __init__(self, storage: str, address: Address) -> None:
         self._storage = RunStorage(storage)
         self._reporter: Reporter = address.reporter("pool")
-        self._totals = Totals(**totals)
+        self._totals = Totals()
         self._stage: _Stage | None = None
         self._weights: tuple[int, list[Any]] = (0, [])
         self._writing = asyncio.Lock()
@@ -106,6 +107,7 @@ class PoolActor:
             pool.pause_rollouts = self._stage.pool.pause_rollouts
             pool.pause_training = self._stage.pool.pause_training
         self._stage = _Stage(pool, wal)
+        self._totals = plan.totals
         if self._reporting is None:
             self._reporting = asyncio.create_task(self._report())
         return state.version
@@ -186,15 +188,15 @@ class PoolActor:
         async with self._writing:
             await asyncio.to_thread(stage.wal.compact, stage.pool.state)
 
-    async def totals(self) -> dict[str, int]:
-        return asdict(self._totals)
+    async def totals(self) -> Totals:
+        return self._totals
 
     async def snapshot(self) -> dict[str, Any]:
         return self._open().pool.snapshot(time.time())
 
     async def close(self, timeout_s: float) -> bool:
         """Report what is left; True when all of it arrived."""
-        if self._reporting is not None:
+        if self._reporting is not None and not self._reporting.done():
             self._reporting.cancel()
             self._report_rollouts()
             self._report_pool()
@@ -204,6 +206,8 @@ class PoolActor:
     def _open(self) -> _Stage:
         if self._stage is None:
             raise RuntimeError("No stage has been opened in this pool.")
+        if self._reporting is not None and self._reporting.done():
+            self._reporting.result()  # raises what ended it
         return self._stage
 
     async def _take(self, stage: _Stage, step: int) -> Taken:

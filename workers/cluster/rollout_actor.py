@@ -135,8 +135,6 @@ class RolloutActor:
             if task.hops in stage.hops:
                 tasks[task.category].append(task)
                 tasks[None].append(task)
-        for category, some in tasks.items():
-            random.Random(f"order {self._spec.seed} {index} {category}").shuffle(some)
         self._switch(_Production(index, stage, pool, dict(tasks)))
 
     def cease(self) -> None:
@@ -214,11 +212,12 @@ class RolloutActor:
         if offer.weights and offer.version > self._loop.sampler.version:
             self._load_weights(offer.version, offer.weights)
         for ticket in offer.tickets:
-            tasks = production.tasks[ticket.category]
+            # The ticket alone decides on the task: what a crash cut short is drawn again.
+            draw = random.Random(f"{self._spec.seed} {production.index} {ticket.number}")
             group_id = f"{self._attempt}-{production.index}-{ticket.number}"
             self._started[group_id] = _Started(ticket, self._loop.sampler.version)
             self._loop.submit(
-                tasks[ticket.number % len(tasks)],
+                draw.choice(production.tasks[ticket.category]),
                 group_id,
                 copies=production.stage.group_size,
                 temperature=self._spec.rollout.temperature,
@@ -281,7 +280,7 @@ class RolloutActor:
         import torch
 
         with self._reporter.phases.phase("sync"):
-            arrays = ray.get(weights[0], timeout=limits.CALL_S)
+            arrays = ray.get(weights[0], timeout=limits.PUBLISH_S)
             self._loop.sampler.load_weights(
                 version, {name: torch.tensor(array) for name, array in arrays.items()}
             )

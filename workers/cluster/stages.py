@@ -12,7 +12,7 @@ from workers.cluster import limits, synthesised
 from workers.cluster.attempt import Attempt, PendingEvaluation
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
-from workers.cluster.pool_actor import Batch, PoolPlan, Totals
+from workers.cluster.pool_actor import Batch, PoolPlan
 
 SFT_CHUNK_S = 1.0  # of supervised steps between two looks at what people wish
 TOLD_EVERY_S = 2.0
@@ -122,6 +122,7 @@ def _open_pool(attempt: Attempt, index: int, stage: RlStage, start: int) -> Any:
         max_wait_s=spec.gate.max_wait_s,
         attempt=attempt.number,
         committed_step=start,
+        totals=attempt.totals,
     )
     newest = attempt.crew.wait([pool.open.remote(plan)], limits.START_S, "the pool to open")[0]
     if newest:  # an earlier attempt published up to here
@@ -176,8 +177,8 @@ def _wait_while_paused(attempt: Attempt) -> bool:
 
 def _checkpoint(attempt: Attempt, index: int, step: int, final: bool = False) -> None:
     """Save, then tell the pool that what was trained on up to here is consumed for good."""
-    totals = attempt.crew.wait([attempt.crew.pool.totals.remote()], limits.CALL_S, "the pool")[0]
-    attempt.totals = Totals(**totals)
+    call = attempt.crew.pool.totals.remote()
+    attempt.totals = attempt.crew.wait([call], limits.CALL_S, "the pool")[0]
     attempt.save(index, step, final)
     call = attempt.crew.pool.commit.remote(step)
     attempt.crew.wait([call], limits.SAVE_S, "the pool to commit")

@@ -129,6 +129,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_higher_versions(start, i
     assert sorted(series(ingest, "train/loss")) == [6 + last["step"] + 1, 6 + last["step"] + 2]
     versions = [e["trainer_version"] for e in ingest.of_kind("pool")]
     assert min(versions) > last["version"]
+    assert min(e["rollout_step"] for e in ingest.of_kind("clock")) > 0, "axes go on"
     produced = [e["produced"] for e in ingest.of_kind("pool")]
     assert produced[0] >= state.produced, "the pool goes on with what it held"
     assert_pool_conserves(ingest)
@@ -145,7 +146,7 @@ def test_a_killed_driver_takes_its_actors_along_and_loses_nothing(start, ingest,
     while any(process.is_running() for process in actors):
         assert time.monotonic() < deadline, "actors outlive their driver"
         time.sleep(0.1)
-    latest = json.loads((tmp_path / "storage/checkpoints/latest.json").read_text())
+    latest = json.loads((tmp_path / "storage/checkpoints/attempt-1/latest.json").read_text())
     state = Wal(FolderStore(tmp_path / "storage/pool/stage-2"), 99).recover(latest["step"])
     assert state.conserves()
     assert state.consumed == 3 * latest["step"]
