@@ -1,10 +1,12 @@
 """The ingest API: what run drivers and device samplers call, with tokens of their own."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Schema
+from ninja.parser import Parser
 from ninja.security import HttpBearer
 from pydantic import Field
 
@@ -41,9 +43,18 @@ class SamplerBearer(HttpBearer):
         return token if is_sampler_token(token) else None
 
 
+class PackedJson(Parser):
+    """JSON that may be packed, whatever call it belongs to."""
+
+    def parse_body(self, request: HttpRequest) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(_plain(request))
+        return found
+
+
 api = NinjaAPI(
     title="Caravan ingest",
     version="1",
+    parser=PackedJson(),
     urls_namespace="ingest",
     auth=AttemptBearer(),
     docs_url=None,
@@ -134,7 +145,7 @@ class EventsOut(Schema):
 @api.post("/events", response=EventsOut)
 async def events(request: HttpRequest) -> Any:
     """Store a batch of events: {"items": [...]}, plain, gzip or zstd."""
-    body = parsing.decompress(request.body, request.headers.get("Content-Encoding", ""))
+    body = _plain(request)
     outcome = await sync_to_async(lambda token: store(token, parsing.parse(body)))(_token(request))
     await live.publish(live.run_topic(outcome.run_id))
     return outcome
@@ -184,6 +195,10 @@ async def devices(request: HttpRequest, data: DevicesIn) -> dict[str, int]:
     stored = await sync_to_async(store_devices)(data.items)
     await live.publish(live.CLUSTER)
     return {"accepted": stored}
+
+
+def _plain(request: HttpRequest) -> bytes:
+    return parsing.decompress(request.body, request.headers.get("Content-Encoding", ""))
 
 
 def _token(request: HttpRequest) -> str:

@@ -1,10 +1,12 @@
 """The driver's protocol: a ticket once, heartbeats both ways, blobs by hash, a last word."""
 
 import hashlib
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import zstandard
 from django.utils import timezone
 
 from engine.records.shards import write_shard
@@ -137,6 +139,14 @@ def test_the_last_word_ends_the_run_and_revokes_the_token(driver: Driver, state:
     assert (run.state, run.state_reason, run.summary) == (state, "because", {"completion": 0.9})
     assert run.ended_at is not None
     assert beat(driver).status_code == 409
+
+
+def test_the_last_word_may_be_packed(driver: Driver) -> None:
+    told = {"state": "succeeded", "reason": "", "summary": {"text": "long " * 1000}}
+    packed = zstandard.ZstdCompressor().compress(json.dumps(told).encode())
+    answer = ingest("POST", "finish", driver.token, packed, **{"Content-Encoding": "zstd"})
+    assert answer.status_code == 200
+    assert Run.objects.get(pk=driver.run.pk).summary == told["summary"]
 
 
 def test_a_run_cannot_end_as_lost_by_its_own_word(driver: Driver) -> None:
