@@ -28,7 +28,7 @@ def test_keys_go_to_pages_and_walk_rows(visit, project, owner, played) -> None:
     expect(page).to_have_url(re.compile(f"/projects/{project.pk}/runs/"))
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(re.compile(f"/runs/{second.pk}/"))
+    page.wait_for_url(re.compile(f"/runs/{second.pk}/"))  # loaded, and listening to keys
     page.keyboard.press("]")
     expect(page).to_have_url(re.compile(f"/runs/{second.pk}/charts"))
     page.keyboard.press("/")
