@@ -23,10 +23,15 @@ FILES = {
     "dev": ("base.txt", "gpu.txt", "dev.txt"),
     "vllm": ("vllm.txt",),  # an environment of its own: complete, and not to be resolved
 }
-SIZES = (
+TORCH_SIZES = (
     "about 0.4 GB where pip finds a CPU build of torch (2 GB on disk), "
     "about 3.5 GB with Linux's usual build, which brings CUDA (8 GB on disk)"
 )
+SIZES = {
+    "base": TORCH_SIZES,
+    "dev": f"{TORCH_SIZES}, and 0.35 GB that only tests and checks need",
+    "vllm": "about 0.8 GB (3 GB on disk)",
+}
 HELP = """\
 Caravan, the control plane for agentic RL.
 
@@ -111,7 +116,7 @@ def install(venv: Path, group: str) -> None:
     first = not read_stamp(venv)
     if first:
         print(f"First start: Python packages go to {venv}.")
-        print(f"To download: {SIZES}. Free on this disk: {free / 1e9:.1f} GB.", flush=True)
+        print(f"To download: {SIZES[group]}. Free on this disk: {free / 1e9:.1f} GB.", flush=True)
         if free < NEEDED_DISK:
             raise BootstrapError(
                 f"at least {NEEDED_DISK / 1e9:.0f} GB must be free on the disk of {ROOT}, "

@@ -23,9 +23,17 @@ class Recorded:
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.created) < 2 and process.cmdline() == self.argv
-            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+            return process if same and is_alive(process) else None
         except psutil.Error:
             return None
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs; one that ended and was not collected by its parent does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def record_self() -> Recorded:

@@ -17,13 +17,14 @@ import psutil
 from workers.local.places import Places, UserError
 from workers.local.probes import is_ready
 from workers.local.processes import Service
-from workers.local.state import Recorded, State, end, started_by, write_state
+from workers.local.state import Recorded, State, end, is_alive, started_by, write_state
 
 POLL_SECONDS = 0.1
 LOG_LIMIT = 20 * 2**20
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 STEADY_SECONDS = 60.0  # alive this long, a service has earned a fresh backoff
 START_SECONDS = 120.0
+LATE = f"is not ready after {START_SECONDS:.0f} s"
 Say = Callable[[str], None]
 
 
@@ -33,7 +34,7 @@ class StartInterruptedError(Exception):
 
 @dataclass
 class Child:
-    """One service while it is supervised. Exactly one of these states: waiting, up, down."""
+    """One service while it is supervised: waiting (no process), starting, or ready."""
 
     service: Service
     process: psutil.Process | None = None
@@ -44,6 +45,9 @@ class Child:
     deaths: int = 0
     retry_at: float = 0.0
 
+    def is_late(self) -> bool:
+        return not self.ready and time.monotonic() - self.started > START_SECONDS
+
     def ended(self) -> str | None:
         """How the process ended, or None while it runs."""
         if self.popen is not None:
@@ -51,8 +55,7 @@ class Child:
             if code is None:
                 return None
             return f"signal {-code}" if code < 0 else f"exit code {code}"
-        running = self.process is not None and self.process.is_running()
-        return None if running else "ended"
+        return None if self.process is not None and is_alive(self.process) else "ended"
 
 
 class Supervisor:
@@ -122,16 +125,15 @@ class Supervisor:
         StartInterruptedError if the stop was asked for meanwhile.
         """
         wanted = [self.children[name] for name in names]
-        began = time.monotonic()
         while not all(child.ready for child in wanted):
             if self.stop_asked.is_set():
                 raise StartInterruptedError
             for child in wanted:
-                self._advance(child, began)
+                self._advance(child)
             time.sleep(POLL_SECONDS / 2)
         self._save()
 
-    def _advance(self, child: Child, began: float) -> None:
+    def _advance(self, child: Child) -> None:
         if child.ready:
             return
         name = child.service.name
@@ -139,13 +141,10 @@ class Supervisor:
             if all(self.children[d].ready for d in child.service.depends_on if d in self.children):
                 self._spawn(child)
             return
-        how = child.ended()
-        late = time.monotonic() - child.started > START_SECONDS
-        if how or late:
-            problem = (
-                f"ended at once ({how})" if how else f"is not ready after {START_SECONDS:.0f} s"
-            )
-            raise UserError(f"{name} {problem}. {self._last_words(child)}")
+        if how := child.ended():
+            raise UserError(f"{name} ended at once ({how}). {self._last_words(child)}")
+        if child.is_late():
+            raise UserError(f"{name} {LATE}. {self._last_words(child)}")
         if is_ready(child.service.probe, self.log_path(name), child.log_start):
             child.ready = True
             self.say(f"{name} is up{_seconds(child.started)}")
@@ -216,6 +215,9 @@ class Supervisor:
             if is_ready(child.service.probe, self.log_path(name), child.log_start):
                 child.ready = True
                 self.say(f"{name} is up again{_seconds(child.started)}")
+            elif child.is_late():
+                self._end_leftovers(name)
+                self._retry_later(child, LATE)
         elif now - child.started > STEADY_SECONDS:
             child.deaths = 0
 
