@@ -11,11 +11,14 @@ import httpx
 from workers.local.places import Places
 
 POLL_SECONDS = 3.0
-ENDED = {"succeeded", "stopped", "failed", "interrupted", "lost"}
+ENDED = {"succeeded", "stopped", "failed", "lost"}  # an interrupted run goes on
 
 
 def follow_quick_start(places: Places, url: str, run_id: str, say: Callable[[str], None]) -> None:
-    """Watch the run from a thread that dies with the process. `url`: from this machine."""
+    """Watch the run, if it is the quick start, from a thread that dies with the process.
+
+    `url`: of the pages, from this machine.
+    """
     token = json.loads(places.secret("cli_token.json").read_text())["token"]
     threading.Thread(target=_follow, args=(url, token, run_id, say), daemon=True).start()
 
@@ -30,7 +33,11 @@ def _follow(url: str, token: str, run_id: str, say: Callable[[str], None]) -> No
                 answer = client.get(f"/api/v1/runs/{run_id}")
             except httpx.HTTPError:
                 continue  # the web process is being started again
-            if answer.status_code == 200 and answer.json()["state"] in ENDED:
+            if answer.status_code != 200:
+                continue
+            if not answer.json()["is_demo"]:
+                return
+            if answer.json()["state"] in ENDED:
                 say(summary_line(answer.json(), time.monotonic() - began))
                 return
 

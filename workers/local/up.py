@@ -39,6 +39,8 @@ def _welcome(stack: Stack, options: Options) -> None:
     say("Ctrl-C stops it. `caravan login-link` makes another link.\n")
     if resumed := _try(stack, "resume_interrupted"):
         say(f"resumed: {', '.join(resumed.split())}")
+        for run_id in resumed.split():
+            follow_quick_start(stack.places, stack.layout.web_probe, run_id, say)
     if options.demo and (run_id := _try(stack, "launch_demo")):
         say(f"the quick start runs: {stack.layout.url}/runs/{run_id}")
         follow_quick_start(stack.places, stack.layout.web_probe, run_id, say)
