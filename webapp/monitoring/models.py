@@ -46,10 +46,16 @@ class Series(models.Model):
 
 
 class Point(models.Model):
-    """One value. The newest write of a step wins; storing it twice changes nothing."""
+    """One value. The newest write of a step wins; storing it twice changes nothing.
+
+    The database does not check the series of each point, which costs more than storing it: ingest
+    has written the series in the same transaction, under the lock of their run.
+    """
 
     pk = models.CompositePrimaryKey("series_id", "step")
-    series = models.ForeignKey(Series, on_delete=models.CASCADE, db_index=False)
+    series = models.ForeignKey(
+        Series, on_delete=models.CASCADE, db_index=False, db_constraint=False
+    )
     step = models.BigIntegerField()
     at = models.FloatField()  # seconds since 1970
     value = models.FloatField()
