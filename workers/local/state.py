@@ -31,7 +31,7 @@ class Recorded:
 def is_alive(process: psutil.Process) -> bool:
     """Whether it runs; one that ended and was not collected by its parent does not."""
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
