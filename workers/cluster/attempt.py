@@ -82,14 +82,8 @@ class Attempt:
 
     def begin(self, index: int) -> None:
         """Have the trainers begin a stage; where it is resumed, from its checkpoint."""
-        checkpoint = None
-        if self.resume is not None and self.resume.stage == index:
-            folder = self.storage.fetch(self.resume.path)
-            if folder is None:
-                raise FileNotFoundError(
-                    f"The checkpoint {self.resume.path} is not on the run's storage any more."
-                )
-            checkpoint = str(folder)
+        resumed = self.resume is not None and self.resume.stage == index
+        checkpoint = self.resume.path if self.resume is not None and resumed else None
         before = self.steps_before(index)
         metas = self.crew.all_trainers(
             "begin", index, before, checkpoint, limit_s=limits.START_S, what="the trainer to begin"
@@ -116,9 +110,8 @@ class Attempt:
             return
         name = f"checkpoints/attempt-{self.number}/stage-{index}-step-{step:06d}"
         meta = {"stage": index, "totals": asdict(self.totals)}
-        call = self.crew.trainers[0].save.remote(str(self.storage.path(name)), meta)
+        call = self.crew.trainers[0].save.remote(name, meta)
         version, files = self.crew.wait([call], limits.SAVE_S, "the checkpoint")[0]
-        self.storage.publish(name)
         self.storage.write_json(
             _latest_file(self.number), asdict(Position(index, step, version, name))
         )

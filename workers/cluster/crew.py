@@ -51,11 +51,11 @@ class Crew:
         self.trainers: list[Any] = []
         self.rollouts: list[Any] = []
 
-    def synthesise(self, folder: str) -> dict[str, Any] | None:
+    def synthesise(self, storage: str) -> dict[str, Any] | None:
         """Run the synthesise stage in a process of its own; None when the end was asked for."""
         place = ray.remote(num_cpus=ROLLOUT_CPUS, max_restarts=0)(SynthesisActor)
         actor: Any = place.remote()
-        ref = actor.make.remote(self._json, folder, self._address)
+        ref = actor.make.remote(self._json, storage, self._address)
         try:
             found: list[dict[str, Any]] | None = self.wait(
                 [ref], limits.SYNTHESISE_S, "synthesis", until=lambda: self._control.wants_end
@@ -64,7 +64,7 @@ class Crew:
             ray.kill(actor)
         return found[0] if found else None
 
-    def start(self, synthesis: str, storage: str) -> str:
+    def start(self, storage: str) -> str:
         """Start all actors and load what they need; one sentence on the model."""
         spec, world = self._spec, self._spec.trainer.workers
         pool = ray.remote(num_cpus=POOL_CPUS, max_restarts=0)(PoolActor)
@@ -76,7 +76,7 @@ class Crew:
         )
         self.pool = pool.remote(storage, self._address)
         self.trainers = [
-            trainer.remote(self._json, rank, world, self._address) for rank in range(world)
+            trainer.remote(self._json, rank, world, storage, self._address) for rank in range(world)
         ]
         self.rollouts = [
             rollout.remote(self._json, index, self._attempt, self._address)
@@ -84,8 +84,8 @@ class Crew:
         ]
         what = "Ray to place the actors (is there a free CPU?)"
         meeting = self.wait([self.trainers[0].rendezvous.remote()], limits.START_S, what)[0]
-        loading = [one.load.remote(synthesis, meeting) for one in self.trainers]
-        loading += [one.load.remote(synthesis) for one in self.rollouts]
+        loading = [one.load.remote(meeting) for one in self.trainers]
+        loading += [one.load.remote(storage) for one in self.rollouts]
         sentence = str(self.wait(loading, limits.START_S, "the actors to load")[0])
         self._running = {one.run.remote(): f"rollout-{i}" for i, one in enumerate(self.rollouts)}
         return sentence

@@ -23,7 +23,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from engine.spec import ExperimentSpec, RlStage, SftStage, SynthesiseStage
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
 from engine.telemetry.reporter import Reporter
-from workers.cluster import limits, stages, synthesised
+from workers.cluster import limits, stages
 from workers.cluster.attempt import Attempt, Position, newest_position
 from workers.cluster.control import Control
 from workers.cluster.crew import Crew, RevokedAttemptError, TerminatedError
@@ -157,8 +157,7 @@ def _train(attempt: Attempt, index: int, stage: SftStage | RlStage) -> dict[str,
 
 
 def _start_crew(attempt: Attempt) -> str:
-    folder = attempt.storage.path(synthesised.FOLDER)
-    sentence = attempt.crew.start(str(folder), attempt.storage.place)
+    sentence = attempt.crew.start(attempt.storage.place)
     attempt.reporter.log(f"The model has {sentence}.")
     return sentence
 

@@ -5,7 +5,6 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -20,6 +19,7 @@ from workers.cluster.evaluation import Outcome, outcome
 from workers.cluster.pool_actor import Offer
 from workers.cluster.reporting import Address
 from workers.cluster.rollout_stats import tally
+from workers.cluster.storage import RunStorage
 
 MAX_UNSAVED = 8  # finished groups on their way to the pool
 IDLE_S = 0.5
@@ -82,8 +82,11 @@ class RolloutActor:
         self._asked_at = 0.0
         self._saving: list[Any] = []  # calls of pool.finish
 
-    def load(self, synthesis: str) -> None:
-        """Make the environment, the tokenizer, and a model that waits for its weights."""
+    def load(self, storage: str) -> None:
+        """Make the environment, the tokenizer, and a model that waits for its weights.
+
+        `storage`: the run's, a path or URL.
+        """
         import torch
 
         from engine.environments.kg_search import KgSearch, task_graph
@@ -93,7 +96,8 @@ class RolloutActor:
         from engine.training.precision import choose_precision
 
         torch.set_num_threads(1)
-        spec, folder = self._spec, Path(synthesis)
+        spec, place = self._spec, RunStorage(storage)
+        folder = synthesised.folder(place)
         tokenizer = synthesised.tokenizer(folder)
         config = HybridConfig.from_spec(
             spec.model, tokenizer.vocab_size, tokenizer.pad_id, tokenizer.end_id

@@ -46,10 +46,7 @@ def synthesise(attempt: Attempt, index: int) -> dict[str, Any] | None:
     summary = synthesised.summary_of(attempt.storage.fetch(synthesised.FOLDER))
     if summary is None:
         attempt.enter(index)
-        folder = attempt.storage.path(synthesised.FOLDER)
-        summary = attempt.crew.synthesise(str(folder))
-        if summary is not None:
-            attempt.storage.publish(synthesised.FOLDER)
+        summary = attempt.crew.synthesise(attempt.storage.place)
     return summary
 
 

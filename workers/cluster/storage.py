@@ -1,6 +1,7 @@
 """A run's storage: a folder that all its machines see, or any place that fsspec reaches.
 
-Where it is remote, files are written to a local folder first and uploaded whole.
+Where it is remote, files are written to a local folder first and uploaded whole. Names travel
+between machines, never paths: each process makes its own RunStorage of the same place.
 """
 
 import json
@@ -21,7 +22,8 @@ class RunStorage:
         self._remote: Any = None
         if "://" in place and not place.startswith("file://"):
             self._remote, self._root = fsspec.core.url_to_fs(self.place)
-            self.folder = Path(tempfile.mkdtemp(prefix="caravan-run-"))
+            self._local = tempfile.TemporaryDirectory(prefix="caravan-run-")
+            self.folder = Path(self._local.name)
         else:
             self.folder = Path(self.place.removeprefix("file://"))
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -33,21 +35,33 @@ class RunStorage:
         return path
 
     def publish(self, name: str) -> None:
-        """Make a file or folder that was written to `path(name)` last: upload it where needed."""
-        if self._remote is not None:
-            path = self.folder / name
-            self._remote.put(str(path), f"{self._root}/{name}", recursive=path.is_dir())
+        """Make a file or folder that was written to `path(name)` last. Remote storage has it then
+        instead of this machine."""
+        if self._remote is None:
+            return
+        path = self.folder / name
+        # File by file: what copying a folder onto one that exists means differs between systems.
+        # In the order of writing: what was written last says that the rest is there.
+        files = [one for one in path.rglob("*") if one.is_file()] or [path]
+        for file in sorted(files, key=lambda one: one.stat().st_mtime_ns):
+            target = f"{self._root}/{file.relative_to(self.folder)}"
+            self._remote.makedirs(target.rpartition("/")[0], exist_ok=True)
+            self._remote.put_file(str(file), target)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
     def fetch(self, name: str) -> Path | None:
         """A file or folder that was published, on this machine; None where there is none."""
         path = self.folder / name
         if path.exists() or self._remote is None:
             return path if path.exists() else None
-        if not self._remote.exists(f"{self._root}/{name}"):
-            return None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._remote.get(f"{self._root}/{name}", str(path), recursive=True)
-        return path
+        for source in self._remote.find(f"{self._root}/{name}"):
+            target = self.folder / str(source).removeprefix(f"{self._root}/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._remote.get_file(source, str(target))
+        return path if path.exists() else None
 
     def write_json(self, name: str, data: Any) -> None:
         path = self.path(name)
@@ -61,11 +75,6 @@ class RunStorage:
         if self._remote is None:
             return FolderStore(self.folder / name)
         return RemoteStore(self._remote, f"{self._root}/{name}")
-
-    def forget_local(self) -> None:
-        """Remove the local copies of remote storage."""
-        if self._remote is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class RemoteStore:

@@ -2,23 +2,23 @@
 
 import uuid
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from engine.records.texts import whole_texts
 from engine.spec import ExperimentSpec
 from workers.cluster import limits, synthesised
 from workers.cluster.reporting import Address
+from workers.cluster.storage import RunStorage
 
 SHOWN_DEMONSTRATIONS = 100  # stored as trajectories, for people to look at
 
 
 class SynthesisActor:
-    def make(self, spec: str, folder: str, address: Address) -> dict[str, Any]:
-        """Synthesise into `folder`; `spec` is JSON. Returns the summary."""
+    def make(self, spec: str, place: str, address: Address) -> dict[str, Any]:
+        """Synthesise onto the run's storage at `place`; `spec` is JSON. Returns the summary."""
         from engine.synthesis import synthesise
 
-        reporter = address.reporter("synthesis")
+        storage, reporter = RunStorage(place), address.reporter("synthesis")
         said = ""
 
         def progress(done: int, total: int, what: str) -> None:
@@ -31,7 +31,8 @@ class SynthesisActor:
 
         try:
             made = synthesise(ExperimentSpec.model_validate_json(spec), progress)
-            summary = synthesised.save(Path(folder), made)
+            summary = synthesised.save(storage.path(synthesised.FOLDER), made)
+            storage.publish(synthesised.FOLDER)
             for demonstration in made.demonstrations[:SHOWN_DEMONSTRATIONS]:
                 (segment,) = demonstration.segments
                 texts = whole_texts(made.tokenizer.token_bytes(segment.ids))

@@ -12,6 +12,7 @@ import zstandard
 from engine.environments.protocol import Task
 from engine.records.trajectory import Reward, Segment, StopReason, Trajectory
 from engine.synthesis import Synthesis, Tokenizer
+from workers.cluster.storage import RunStorage
 
 FOLDER = "synthesis"
 BUCKETED_BATCHES = 16
@@ -36,6 +37,14 @@ def save(folder: Path, made: Synthesis) -> dict[str, Any]:
     }
     (folder / _DONE).write_text(json.dumps(summary))
     return summary
+
+
+def folder(storage: RunStorage) -> Path:
+    """What was synthesised, on this machine. Raises FileNotFoundError where nothing was."""
+    found = storage.fetch(FOLDER)
+    if found is None:
+        raise FileNotFoundError(f"Nothing was synthesised in {storage.place}.")
+    return found
 
 
 def summary_of(folder: Path | None) -> dict[str, Any] | None:

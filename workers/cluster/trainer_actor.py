@@ -2,7 +2,6 @@
 
 import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -10,6 +9,7 @@ import ray
 from engine.spec import ExperimentSpec, RlStage, SftStage
 from workers.cluster import limits, synthesised
 from workers.cluster.reporting import Address
+from workers.cluster.storage import RunStorage
 
 BUSY = "time/busy_share_trainer"
 
@@ -17,14 +17,14 @@ BUSY = "time/busy_share_trainer"
 
 
 class TrainerActor:
-    def __init__(self, spec: str, rank: int, world: int, address: Address) -> None:
-        """`spec`: as JSON."""
+    def __init__(self, spec: str, rank: int, world: int, storage: str, address: Address) -> None:
+        """`spec`: as JSON; `storage`: the run's, a path or URL."""
         self._spec = ExperimentSpec.model_validate_json(spec)
         self._rank, self._world = rank, world
         self._reporter = address.reporter(f"trainer-{rank}")
         self._trainer: Any = None
         self._demonstrations: synthesised.Demonstrations | None = None
-        self._folder = Path()
+        self._storage = RunStorage(storage)
         self._steps_before = 0  # trainer steps of the stages before this one
         self._weights: Any = None  # keeps the newest published weights alive
 
@@ -37,7 +37,7 @@ class TrainerActor:
             probe.bind((host, 0))
             return f"tcp://{host}:{probe.getsockname()[1]}"
 
-    def load(self, synthesis: str, rendezvous: str) -> str:
+    def load(self, rendezvous: str) -> str:
         """Make the model for the synthesised tokenizer; one sentence on the precision."""
         import torch
         import transformers
@@ -47,8 +47,7 @@ class TrainerActor:
 
         transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         torch.set_num_threads(self._spec.trainer.threads)
-        self._folder = Path(synthesis)
-        tokenizer = synthesised.tokenizer(self._folder)
+        tokenizer = synthesised.tokenizer(synthesised.folder(self._storage))
         config = HybridConfig.from_spec(
             self._spec.model, tokenizer.vocab_size, tokenizer.pad_id, tokenizer.end_id
         )
@@ -75,11 +74,15 @@ class TrainerActor:
         self._trainer.begin(stage)
         meta: dict[str, Any] = {}
         if checkpoint is not None:
-            meta = self._trainer.load(Path(checkpoint))
+            folder = self._storage.fetch(checkpoint)
+            if folder is None:
+                raise FileNotFoundError(f"{checkpoint} is not on the run's storage any more.")
+            meta = self._trainer.load(folder)
         self._steps_before = steps_before
         if isinstance(stage, SftStage):
             seed = self._spec.seed + index
-            self._demonstrations = synthesised.Demonstrations(self._folder, stage.batch_size, seed)
+            folder = synthesised.folder(self._storage)
+            self._demonstrations = synthesised.Demonstrations(folder, stage.batch_size, seed)
         return meta
 
     def sft_steps(self, count: int) -> list[dict[str, float]]:
@@ -112,10 +115,13 @@ class TrainerActor:
             self._weights = ray.put(arrays)
         return self._trainer.version, [self._weights]
 
-    def save(self, folder: str, meta: dict[str, Any]) -> tuple[int, dict[str, dict[str, Any]]]:
-        """Write a checkpoint folder; its version, and its files as name -> {size, sha256}."""
-        extra = synthesised.tokenizer_files(self._folder)
-        return self._trainer.version, self._trainer.save(Path(folder), meta, extra)
+    def save(self, name: str, meta: dict[str, Any]) -> tuple[int, dict[str, dict[str, Any]]]:
+        """Put a checkpoint on the run's storage; its version, and its files as
+        name -> {size, sha256}."""
+        extra = synthesised.tokenizer_files(synthesised.folder(self._storage))
+        files = self._trainer.save(self._storage.path(name), meta, extra)
+        self._storage.publish(name)
+        return self._trainer.version, files
 
     def raise_version(self, version: int) -> None:
         """Call the weights this version, unless theirs is higher: versions never go back."""

@@ -83,7 +83,9 @@ class Job:
         spec: dict[str, Any],
         number: int = 1,
         environment: dict[str, str] | None = None,
+        scheme: str = "",
     ) -> None:
+        """`scheme`: with "local://" the folder is used as an object store would be."""
         self.cluster, self.ingest, self.storage = cluster, ingest, storage
         self.attempt = f"att_{storage.parent.name}_{number}"
         ingest.redeems = {
@@ -93,7 +95,7 @@ class Job:
             "attempt_number": number,
             "spec": spec,
             "resume": None,
-            "storage": str(storage),
+            "storage": f"{scheme}{storage}",
             "heartbeat_s": 1,
         }
         driver = "python -m workers.cluster.driver"

@@ -218,12 +218,17 @@ def test_a_revoked_attempt_leaves_without_a_word(start, ingest):
     assert job.end(timeout_s=60) == {}
 
 
-def test_two_ranks_and_two_workers_train_together(cluster, ingest, tmp_path):
+def test_two_ranks_and_two_workers_train_together_over_remote_storage(cluster, ingest, tmp_path):
     both = spec(rl_steps=2)
     both["trainer"]["workers"] = both["rollout"]["workers"] = 2
-    environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-    job = Job(cluster, ingest, tmp_path / "storage", both, 1, environment)
+    (local := tmp_path / "local").mkdir()
+    environment = {"TMPDIR": str(local), "OMP_NUM_THREADS": "1"}
+    job = Job(cluster, ingest, tmp_path / "storage", both, 1, environment, scheme="local://")
     assert job.end(timeout_s=240)["state"] == "succeeded", job.log()
+    final = ingest.of_kind("checkpoint")[-1]
+    stored = {path.name for path in (tmp_path / "storage" / final["path"]).iterdir()}
+    assert stored == set(final["files"])
+    assert not list(local.rglob("model.safetensors")), "no copy fills the machine's own disk"
     assert sorted(series(ingest, "train/loss")) == [7, 8]
     assert {e["source"] for e in ingest.of_kind("spans")} >= {
         "rollout-0", "rollout-1", "trainer-0", "trainer-1",

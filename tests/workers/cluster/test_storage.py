@@ -8,9 +8,9 @@ from tests.engine.pool.samples import group
 from workers.cluster.storage import RunStorage
 
 
-@pytest.fixture(params=["folder", "memory"])
+@pytest.fixture(params=["{path}", "file://{path}", "local://{path}", "memory:/{path}"])
 def place(request, tmp_path):
-    return str(tmp_path / "run") if request.param == "folder" else f"memory://{tmp_path.name}/run"
+    return request.param.format(path=tmp_path / "run")
 
 
 def test_what_one_machine_publishes_another_fetches(place):
