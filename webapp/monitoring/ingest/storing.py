@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from engine.records.events import (
     CheckpointSaved,
@@ -16,12 +16,11 @@ from engine.records.events import (
 from webapp.accounts.credentials import digest
 from webapp.experiments.models import Attempt, Run
 from webapp.monitoring.bulk import bulk_cursor
-from webapp.monitoring.ingest import rows
-from webapp.monitoring.ingest.numbers_seen import Seen
+from webapp.monitoring.ingest import rows, writing
 from webapp.monitoring.ingest.parsing import Batch, Rejected
 from webapp.monitoring.ingest.points import store_points
+from webapp.monitoring.ingest.writing import Writing
 from webapp.monitoring.models import Gap as StoredGap
-from webapp.monitoring.models import Writer
 from webapp.problems import RefusedError, conflict
 
 
@@ -68,33 +67,34 @@ def check_token(token: str) -> None:
 @transaction.atomic
 def store(token: str, batch: Batch) -> Outcome:
     """Store what is new in a batch. Raises RefusedError (401, 409); then nothing is stored."""
-    run, attempt = locked_by_token(token)
-    run.cursor += 1
-    duplicates = _drop_known(attempt, run.pk, batch)
+    numbers = _numbers(batch)
+    target = writing.lock(token, numbers)
+    run_id, attempt_id, cursor = target.run_id, target.attempt_id, target.cursor
+    duplicates = _drop_known(target, numbers, batch)
     kinds = _by_kind(batch)
-    with bulk_cursor() as sql:
+    with connection.connection.pipeline():
+        sql = bulk_cursor()
         points = store_points(
-            sql, run.pk, attempt.pk, run.cursor, [item for _, item in kinds["metrics"]]
+            sql, run_id, attempt_id, cursor, [item for _, item in kinds["metrics"]]
         )
-        rows.store_events(sql, run.pk, attempt.pk, run.cursor, kinds["events"])
+        rows.store_events(bulk_cursor(), run_id, attempt_id, cursor, kinds["events"])
+        writing.keep(target, points.headline)
     for _, item in kinds["stage"]:
-        rows.store_stage(attempt.pk, item)
+        rows.store_stage(attempt_id, item)
     for _, item in kinds["checkpoint"]:
-        rows.store_checkpoint(run.pk, attempt.pk, item)
+        rows.store_checkpoint(run_id, attempt_id, item)
     if kinds["gap"]:
         StoredGap.objects.bulk_create(
-            [rows.gap_row(run.pk, attempt.pk, item) for _, item in kinds["gap"]]
+            [rows.gap_row(run_id, attempt_id, item) for _, item in kinds["gap"]]
         )
     if kinds["trajectories"]:
         rows.store_trajectories(
-            run.pk, run.project_id, attempt.pk, run.cursor, kinds["trajectories"], batch
+            run_id, target.project_id, attempt_id, cursor, kinds["trajectories"], batch
         )
-    run.headline = {**run.headline, **points.headline}
-    run.save(update_fields=["cursor", "headline"])
     batch.rejected.sort(key=lambda item: item.index)
     refused = {item.index for item in batch.rejected}
     accepted = sum(index not in refused for index, _ in batch.events)
-    return Outcome(run.pk, run.project_id, accepted, duplicates, batch.rejected)
+    return Outcome(run_id, target.project_id, accepted, duplicates, batch.rejected)
 
 
 def _by_kind(batch: Batch) -> dict[str, list[Any]]:
@@ -127,19 +127,19 @@ def _by_kind(batch: Batch) -> dict[str, list[Any]]:
     return kinds
 
 
-def _drop_known(attempt: Attempt, run_id: str, batch: Batch) -> int:
-    """Leave only events that are not stored yet, and remember the numbers of all that came."""
+def _numbers(batch: Batch) -> dict[str, list[int]]:
+    """The sequence numbers of all items that name them, by source."""
     given: dict[str, list[int]] = {}
     for _, event in batch.events:
         given.setdefault(event.source, []).append(event.seq)
     for source, seq in batch.numbers:
         given.setdefault(source, []).append(seq)
-    writers = {w.source: w for w in Writer.objects.filter(attempt=attempt, source__in=given)}
-    seen = {
-        source: Seen(writers[source].seen, writers[source].beyond) if source in writers else Seen()
-        for source in given
-    }
-    known = {source: seen[source].known(seqs) for source, seqs in given.items()}
+    return given
+
+
+def _drop_known(target: Writing, numbers: dict[str, list[int]], batch: Batch) -> int:
+    """Leave only events that are not stored yet, and mark the numbers of all that came as seen."""
+    known = {source: target.seen[source].known(given) for source, given in numbers.items()}
     kept = []
     for pair in batch.events:
         event = pair[1]
@@ -149,35 +149,14 @@ def _drop_known(attempt: Attempt, run_id: str, batch: Batch) -> int:
             kept.append(pair)
     duplicates = len(batch.events) - len(kept)
     batch.events = kept
-    _remember(attempt, run_id, writers, seen, given)
-    return duplicates
-
-
-def _remember(
-    attempt: Attempt,
-    run_id: str,
-    writers: dict[str, Writer],
-    seen: dict[str, Seen],
-    numbers: dict[str, list[int]],
-) -> None:
-    changed = []
     for source, given in sorted(numbers.items()):
-        given_up = seen[source].add(given)
-        writer = writers.get(source) or Writer(attempt=attempt, source=source)
-        writer.seen, writer.beyond = seen[source].upto, seen[source].ranges
-        changed.append(writer)
-        for start, stop in given_up:
+        for start, stop in target.seen[source].add(given):
             StoredGap.objects.create(
-                run_id=run_id,
-                attempt=attempt,
+                run_id=target.run_id,
+                attempt_id=target.attempt_id,
                 what=f"numbers {start} to {stop} of {source} never came"[:200],
                 items=stop - start + 1,
                 since=0,
                 at=0,
             )
-    Writer.objects.bulk_create(
-        changed,
-        update_conflicts=True,
-        unique_fields=["attempt", "source"],
-        update_fields=["seen", "beyond"],
-    )
+    return duplicates
