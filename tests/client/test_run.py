@@ -1,5 +1,6 @@
 """Reports of somebody's own trainer: all of it arrives, in order, through any outage."""
 
+import io
 import json
 import math
 import subprocess
@@ -10,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import caravan as package
 from caravan import Client, Episode, RefusedError, Run, Turn, spooling
+from caravan.commands.watch import Followed, panel, read_points
 from tests.client.conftest import Caravan, as_json, outage
 from workers.local.stack import Stack
 
@@ -278,3 +281,17 @@ def test_the_package_offers_what_it_says() -> None:
         assert getattr(package, name).__name__ == name
     with pytest.raises(AttributeError):
         _ = package.nothing
+
+
+def test_a_watch_draws_state_progress_and_metrics(client: Client) -> None:
+    with Run("drawn\x1b[2J", experiment="drawn", steps=10) as run:
+        for step in range(1, 9):
+            run.log({"eval/completion_rate": step / 10, "train/loss": 1 / step}, step=step)
+    followed = Followed(client.run(run.id))
+    read_points(client, followed)
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(panel(followed))
+    shown = console.export_text()
+    assert "drawn" in shown and "succeeded" in shown and "step 8/10" in shown
+    assert "0.8" in shown and "▁▂▃▄▅▆▇█" in shown and "loss" in shown
+    assert "\x1b" not in shown

@@ -22,8 +22,9 @@ COMPLETION = "eval/completion_rate"
 # Label -> metric, in the order of the panel.
 SHOWN = {
     "completion, held out": COMPLETION,
-    "completion, rollouts": "rollout/completion",
-    "reward": "rollout/reward",
+    "completion, rollouts": "rollout/success",
+    "reward": "rollout/reward_mean",
+    "loss of SFT": "sft/loss",
     "loss": "train/loss",
 }
 POLL_S = 1.0
@@ -73,7 +74,7 @@ def _polls(client: "Client", followed: Followed) -> Iterator[None]:
     """Once for each time that the run was asked for, until it has ended."""
     while True:
         try:
-            _read_points(client, followed)
+            read_points(client, followed)
             followed.silent_since = None
         except AccessError:
             now = time.monotonic()
@@ -90,7 +91,7 @@ def _polls(client: "Client", followed: Followed) -> Iterator[None]:
             followed.silent_since = followed.silent_since or time.monotonic()
 
 
-def _read_points(client: "Client", followed: Followed) -> None:
+def read_points(client: "Client", followed: Followed) -> None:
     while True:
         found = client.points(followed.run["id"], list(SHOWN.values()), followed.cursor)
         news = [

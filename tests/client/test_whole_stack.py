@@ -1,0 +1,72 @@
+"""The command line on everything that `up` starts: a run learns, and its results come home."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import caravan.models  # noqa: F401  (makes transformers know the model)
+from workers.local.places import CHECKOUT
+from workers.local.scratch import scratch_stack
+from workers.local.stack import Stack
+
+pytestmark = pytest.mark.stack
+LIMIT_S = 600
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Stack]:
+    with scratch_stack() as stack:
+        yield stack
+
+
+def test_a_run_is_launched_watched_and_pulled(whole: Stack, tmp_path: Path) -> None:
+    watched = _command(whole, "launch", str(CHECKOUT / "recipes/smoke.yaml"), "--watch")
+    assert watched.returncode == 0, watched.stdout + watched.stderr
+    run_id = watched.stdout.split()[0]
+    stages = ("synthesise", "sft", "rl")
+    assert all(stage in watched.stdout for stage in stages)
+    pulled = _json(whole, "checkpoints", "pull", run_id, "--to", str(tmp_path / "pulled"))
+    model = AutoModelForCausalLM.from_pretrained(pulled["folder"])
+    with torch.no_grad():
+        assert torch.isfinite(model(torch.tensor([[1, 2, 3]])).logits).all()
+    export = ["trajectories", "export", run_id, "--purpose", "train"]
+    exported = _json(whole, *export, "--to", str(tmp_path / "out.jsonl"))
+    assert exported["trajectories"] > 0 and exported["unreadable"] == 0
+    line = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    segment = line["segments"][0]
+    assert len(segment["ids"]) == len(segment["logprobs"]) == len(segment["versions"]) > 0
+
+
+def test_a_run_is_stopped_and_resumed(whole: Stack) -> None:
+    run_id = _json(whole, "launch", "smoke")["id"]
+    assert _json(whole, "stop", run_id)["state"] in ("stopping", "stopped")
+    assert _command(whole, "watch", run_id).returncode == 1
+    assert _json(whole, "resume", run_id)["state"] == "queued"
+    assert _command(whole, "watch", run_id).returncode == 0
+    (found,) = _json(whole, "runs", f"id:{run_id}")
+    assert found["state"] == "succeeded"
+
+
+def _json(stack: Stack, *arguments: str) -> Any:
+    done = _command(stack, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _command(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    script = "from caravan.commands import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={"CARAVAN_HOME": str(stack.places.home), "PYTHONPATH": str(CHECKOUT / "client")},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
