@@ -1,4 +1,4 @@
-"""Our own sampler: decodes many sequences of a hybrid model at once, on whatever torch runs on."""
+"""Our own sampler: decodes many sequences of a hybrid model at once, on the CPU."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
