@@ -1,6 +1,5 @@
 """Editing a spec's YAML in place, so that a person's comments and order stay as written."""
 
-import json
 from typing import Any
 
 import yaml
@@ -156,14 +155,11 @@ def _nested(steps: list[str], value: Any) -> Any:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line, as people write it, also inside braces and brackets."""
-    is_part = isinstance(value, dict | list) or (
-        isinstance(value, str) and set(value) & set(",:[]{}")
+    """A value on one line, quoted so that it may also stand inside braces and brackets."""
+    text = yaml.safe_dump(
+        [value], allow_unicode=True, default_flow_style=True, width=10**9, sort_keys=False
     )
-    if is_part:
-        return json.dumps(value, ensure_ascii=False)
-    text = yaml.safe_dump(value, allow_unicode=True, default_flow_style=True, width=10_000)
-    return text.removesuffix("\n").removesuffix("\n...").strip()
+    return text.strip()[1:-1]
 
 
 def _compose(text: str) -> yaml.Node | None:
