@@ -9,12 +9,18 @@ from playwright.sync_api import expect
 pytestmark = pytest.mark.browser
 
 
+def _arrived(page, pattern: str) -> None:
+    """The page at the address has loaded, and so listens to keys."""
+    expect(page).to_have_url(re.compile(pattern))
+    page.wait_for_load_state("load")
+
+
 def test_keys_go_to_pages_and_walk_rows(visit, project, owner, played) -> None:
     first, second = played(steps=3, number=1).run, played(steps=3, number=2).run
     page = visit(owner, "/")
     page.keyboard.press("g")
     page.keyboard.press("r")
-    expect(page).to_have_url(re.compile(f"/projects/{project.pk}/runs/"))
+    _arrived(page, f"/projects/{project.pk}/runs/")
     page.keyboard.press("j")
     expect(page.locator(f"tr[data-run={second.pk}] a.strong")).to_be_focused()
     page.keyboard.press("x")
@@ -22,15 +28,15 @@ def test_keys_go_to_pages_and_walk_rows(visit, project, owner, played) -> None:
     page.keyboard.press("x")
     expect(page.locator("[data-selection-count]")).to_have_text("2")
     page.get_by_role("link", name="Compare").last.click()
-    expect(page).to_have_url(re.compile(f"compare/.runs={second.pk},{first.pk}"))
+    _arrived(page, f"compare/.runs={second.pk},{first.pk}")
     page.keyboard.press("g")
     page.keyboard.press("r")
-    expect(page).to_have_url(re.compile(f"/projects/{project.pk}/runs/"))
+    _arrived(page, f"/projects/{project.pk}/runs/")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(f"/runs/{second.pk}/"))  # loaded, and listening to keys
+    _arrived(page, f"/runs/{second.pk}/")
     page.keyboard.press("]")
-    expect(page).to_have_url(re.compile(f"/runs/{second.pk}/charts"))
+    _arrived(page, f"/runs/{second.pk}/charts")
     page.keyboard.press("/")
     expect(page.get_by_label("Search metrics")).to_be_focused()
     page.keyboard.press("Escape")
