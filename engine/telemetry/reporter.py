@@ -52,18 +52,19 @@ class Reporter:
         """Send what is due; call it often. `busy` gets the busy share since the last time."""
         if time.monotonic() - self._ticked_at >= _TICK_S:
             self._ticked_at = time.monotonic()
-            self._send_phases(busy)
+            self.send_phases(busy)
             self.keeper.flush()
 
     def close(self, timeout_s: float) -> bool:
         """Ship the rest; True when all of it arrived within `timeout_s` seconds."""
-        self._send_phases(None)
+        self.send_phases(None)
         self.keeper.flush()
         arrived = self._shipper.close(timeout_s)
         self._connection.close()
         return arrived
 
-    def _send_phases(self, busy: Callable[[float], Any] | None) -> None:
+    def send_phases(self, busy: Callable[[float], Any] | None) -> None:
+        """Send the phases since the last time, due or not; `busy` as in `tick`."""
         spans, share = self.phases.drain()
         if spans:
             self.spool.add(Spans, spans=spans)

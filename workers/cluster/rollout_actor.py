@@ -295,6 +295,7 @@ class RolloutActor:
         tickets = [group.ticket.number for group in self._started.values()]
         tickets += [ticket.number for ticket in offer.tickets] if offer else []
         if self._production is not None:
+            self._reporter.send_phases(self._report_busy)  # also of a stage of a second
             self._abandon(self._production, tickets)
         self._started.clear()
         self._loop.cancel()
