@@ -4,8 +4,6 @@ import time
 
 import torch
 
-TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
 
 def choose_precision(wanted: str) -> tuple[torch.dtype, str]:
     """The type to compute in and one sentence that says why.

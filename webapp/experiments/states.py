@@ -57,6 +57,22 @@ def move(run: Run, attempt: Attempt, to: State, reason: str = "") -> None:
         send_due(run.project_id)
 
 
+def end_unheard(run: Run, attempt: Attempt, otherwise: State, reason: str) -> None:
+    """End a locked run whose driver said nothing: as what was asked of it, else as `otherwise`."""
+    if attempt.state == State.STOPPING:
+        move(run, attempt, State.STOPPED, reason)
+    elif run.wish == "interrupt":
+        move(run, attempt, State.INTERRUPTED, reason)
+    else:
+        move(run, attempt, otherwise, reason)
+
+
+def reopen(run: Run) -> None:
+    """Put a locked run that has ended back to `queued`, for a new attempt; the caller saves it."""
+    run.state, run.state_reason, run.wish = State.QUEUED, "", "run"
+    run.ended_at, run.phase, run.archived_at = None, "", None
+
+
 def due(project_id: str) -> list[str]:
     """Ids of the queued attempts that may start now, oldest first."""
     runs = Run.objects.filter(project_id=project_id, is_external=False)

@@ -11,7 +11,7 @@ from webapp import storage
 from webapp.accounts.credentials import digest, new_secret
 from webapp.accounts.models import Project
 from webapp.experiments.models import Attempt, Checkpoint, Run, State
-from webapp.experiments.states import due, lock, move, newest_attempt
+from webapp.experiments.states import due, end_unheard, lock, move, newest_attempt
 from webapp.problems import RefusedError, conflict
 
 TICKET_LIFE = timedelta(minutes=10)
@@ -87,12 +87,7 @@ def fail_attempt(attempt_id: str, reason: str) -> bool:
     run, attempt = _locked(attempt_id)
     if attempt.ended_at is not None:
         return False
-    if attempt.state == State.STOPPING:
-        move(run, attempt, State.STOPPED, reason)
-    elif run.wish == "interrupt":
-        move(run, attempt, State.INTERRUPTED, reason)
-    else:
-        move(run, attempt, State.FAILED, reason)
+    end_unheard(run, attempt, State.FAILED, reason)
     return True
 
 

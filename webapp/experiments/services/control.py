@@ -7,7 +7,7 @@ from webapp import live, queue
 from webapp.accounts.audit import record
 from webapp.accounts.models import User
 from webapp.experiments.models import ACTIVE_STATES, Attempt, Checkpoint, Run, State
-from webapp.experiments.states import ENDED, RESUMABLE, lock, move, newest_attempt
+from webapp.experiments.states import ENDED, RESUMABLE, lock, move, newest_attempt, reopen
 from webapp.problems import conflict
 
 
@@ -43,8 +43,7 @@ def resume(run_id: str, user: User | None) -> Run:
     attempt = Attempt.objects.create(
         run=run, number=before.number + 1, resume_from=newest_checkpoint(run)
     )
-    run.state, run.state_reason, run.wish = State.QUEUED, "", "run"
-    run.ended_at, run.phase, run.archived_at = None, "", None
+    reopen(run)
     run.pause_rollouts = run.pause_training = False
     run.cursor += 1
     run.save()

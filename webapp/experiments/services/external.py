@@ -16,9 +16,8 @@ from webapp.accounts.audit import record
 from webapp.accounts.credentials import digest, new_secret
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Attempt, Run, State
-from webapp.experiments.services.edit import clean_tags
-from webapp.experiments.services.launch import Launch, find_experiment
-from webapp.experiments.states import ENDED, lock, move, newest_attempt
+from webapp.experiments.services.launch import Launch, create_run, find_experiment, run_name
+from webapp.experiments.states import ENDED, lock, move, newest_attempt, reopen
 from webapp.problems import conflict, invalid_field
 
 MAX_CONFIG = 1_000_000  # characters of JSON
@@ -47,23 +46,19 @@ def begin_external(
     if not 1 <= len(launch.experiment.strip() or launch.name.strip()) <= 120:
         raise invalid_field("name", "Name the run or its experiment, in up to 120 characters.")
     experiment = find_experiment(project, launch.experiment or launch.name, user)
-    name = launch.name.strip() or f"{experiment.name}-{experiment.runs.count() + 1}"
-    if len(name) > 120:
-        raise invalid_field("name", f"A run's name has at most 120 characters, not {len(name)}.")
+    name = run_name(launch, experiment, experiment.name)
     # The shape that pages know from specs: one stage, and the config of the trainer's own.
     spec = {"name": name, "stages": [{"kind": "external", "steps": steps}], "config": config}
-    run = Run.objects.create(
-        project=project,
-        experiment=experiment,
+    run = create_run(
+        experiment,
+        user,
+        launch,
         name=name,
-        number=project.runs.count() + 1,
-        notes=launch.notes,
-        tags=clean_tags(launch.tags),
+        tags=launch.tags,
         spec=spec,
         spec_hash=_hash(spec),
         code_version=code_version[:64],
         is_external=True,
-        created_by=user,
         steps=steps,
     )
     record("run.external", run.pk, user=user, project=project, name=name, spec_hash=run.spec_hash)
@@ -81,8 +76,7 @@ def restart_external(run_id: str, user: User) -> Begun:
     before = newest_attempt(run)
     if run.state not in ENDED:
         move(run, before, State.INTERRUPTED, "its trainer began a new attempt")
-    run.state, run.state_reason, run.wish = State.QUEUED, "", "run"
-    run.ended_at, run.phase, run.archived_at = None, "", None
+    reopen(run)
     record("run.external", run.pk, user=user, project=run.project, attempt=before.number + 1)
     return _begin(run, before.number + 1)
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from webapp.experiments.models import Attempt, State
 from webapp.experiments.services.attempts import HEARTBEAT_S
-from webapp.experiments.states import lock, move, newest_attempt
+from webapp.experiments.states import end_unheard, lock, move, newest_attempt
 from webapp.monitoring.models import IngestPulse
 
 SILENT_AFTER = timedelta(seconds=10)
@@ -76,12 +76,7 @@ def mark_lost(silent: Silent, reason: str) -> bool:
     attempt = newest_attempt(run)
     if attempt.pk != silent.attempt_id or attempt.ended_at is not None or _heard(attempt):
         return False
-    if attempt.state == State.STOPPING:
-        move(run, attempt, State.STOPPED, reason)
-    elif run.wish == "interrupt":
-        move(run, attempt, State.INTERRUPTED, reason)
-    else:
-        move(run, attempt, State.LOST, reason)
+    end_unheard(run, attempt, State.LOST, reason)
     return True
 
 

@@ -56,30 +56,56 @@ def launch_run(
     if launch.parent is not None and launch.parent.project_id != project.pk:
         raise invalid_field("parent", "The parent run belongs to another project.")
     experiment = find_experiment(project, launch.experiment or spec.name, user)
-    name = launch.name.strip() or f"{spec.name}-{experiment.runs.count() + 1}"
-    if len(name) > 120:
-        raise invalid_field("name", f"A run's name has at most 120 characters, not {len(name)}.")
-    run = Run.objects.create(
-        project=project,
-        experiment=experiment,
-        name=name,
-        number=project.runs.count() + 1,
-        notes=launch.notes,
-        tags=clean_tags([*spec.tags, *launch.tags]),
+    run = create_run(
+        experiment,
+        user,
+        launch,
+        name=run_name(launch, experiment, spec.name),
+        tags=[*spec.tags, *launch.tags],
         spec=spec.model_dump(mode="json"),
         spec_hash=spec_hash(spec),
         code_version=code_version(),
         reward_scheme=version_of(project, spec.reward, user),
         parent=launch.parent,
         is_demo=launch.is_demo,
-        created_by=user,
         steps=sum(getattr(stage, "steps", 0) for stage in spec.stages),
     )
     attempt = Attempt.objects.create(run=run, number=1)
-    record("run.launch", run.pk, user=user, project=project, name=name, spec_hash=run.spec_hash)
+    record("run.launch", run.pk, user=user, project=project, name=run.name, spec_hash=run.spec_hash)
     queue.send("caravan.submit", attempt.pk)
     live.announce(run)
     return run
+
+
+def run_name(launch: Launch, experiment: Experiment, base: str) -> str:
+    """The name that was given, else `base` with its number within the experiment."""
+    name = launch.name.strip() or f"{base}-{experiment.runs.count() + 1}"
+    if len(name) > 120:
+        raise invalid_field("name", f"A run's name has at most 120 characters, not {len(name)}.")
+    return name
+
+
+def create_run(
+    experiment: Experiment,
+    user: User,
+    launch: Launch,
+    *,
+    name: str,
+    tags: list[str],
+    **fields: Any,
+) -> Run:
+    """The row of a new run, numbered within its project."""
+    project = experiment.project
+    return Run.objects.create(
+        project=project,
+        experiment=experiment,
+        name=name,
+        number=project.runs.count() + 1,
+        notes=launch.notes,
+        tags=clean_tags(tags),
+        created_by=user,
+        **fields,
+    )
 
 
 def launch_demo() -> Run | None:
