@@ -1,0 +1,5 @@
+"""Softmax attention over prefix trees: shared prefixes are stored and computed once."""
+
+from engine.kernels.tree.layout import TreeLayout
+
+__all__ = ["TreeLayout"]
