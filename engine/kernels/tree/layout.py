@@ -98,8 +98,9 @@ class TreeLayout:
         if self.positions.device == torch.device(device):
             return self
         return TreeLayout(
-            *(
-                x.to(device)
-                for x in (self.cu_seqlens, self.parents, self.positions, self.ends, self.previous)
-            )
+            cu_seqlens=self.cu_seqlens.to(device),
+            parents=self.parents.to(device),
+            positions=self.positions.to(device),
+            ends=self.ends.to(device),
+            previous=self.previous.to(device),
         )
