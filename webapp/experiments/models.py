@@ -193,6 +193,19 @@ class Checkpoint(models.Model):
         indexes = [models.Index(fields=["run", "-created_at"], name="checkpoint_newest")]
 
 
+class Upload(models.Model):
+    """That a run sent these bytes: to nothing else may its trajectories and checkpoints refer."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="uploads")
+    sha256 = models.CharField(max_length=64)  # names the blob in storage
+    size = models.PositiveBigIntegerField()  # bytes
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "sha256"], name="upload_once")]
+        indexes = [models.Index(fields=["sha256"], name="upload_by_blob")]
+
+
 class Preset(models.Model):
     """A recipe that a team saved."""
 

@@ -153,7 +153,7 @@ async def events(request: HttpRequest) -> Any:
 
 @api.put("/blobs/{sha256}", response={200: None, 201: None})
 async def put_blob(request: HttpRequest, sha256: str) -> Any:
-    """Store bytes under their SHA-256; storing them twice changes nothing."""
+    """Store bytes under their SHA-256 for the attempt's run; twice changes nothing."""
     if not storage.SHA256.fullmatch(sha256):
         raise RefusedError("A blob is named by its SHA-256 in lower-case hex.")
     body = request.body
@@ -161,13 +161,8 @@ async def put_blob(request: HttpRequest, sha256: str) -> Any:
         raise RefusedError(f"A blob has at most {MAX_BLOB_BYTES:,} bytes.", status=413)
 
     def put() -> int:
-        check_token(_token(request))
-        known = storage.has_blob(sha256)
-        try:
-            storage.put_blob(body, sha256)
-        except storage.WrongHashError as error:
-            raise RefusedError(str(error)) from None
-        return 200 if known else 201
+        attempt = check_token(_token(request))
+        return 201 if services.put_upload(attempt.run_id, body, sha256) else 200
 
     return HttpResponse(status=await sync_to_async(put)())
 

@@ -8,7 +8,6 @@ import pytest
 from django.utils import timezone
 
 from tests.webapp.support import SPEC, Api, downloaded, ingest, metrics
-from webapp import storage
 from webapp.accounts.models import Project, User
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run, State
@@ -123,8 +122,8 @@ def test_its_checkpoints_come_in_parts(begun: services.Begun, api: Api, settings
     settings.ROOT_URLCONF = "webapp.urls_ingest"
     early = ingest("POST", "events", begun.token, {"items": [item]}).json()
     assert early["rejected"][0]["field"] == "files.model.bin"
-    for part in parts:
-        storage.put_blob(part)
+    for name, part in zip(names, parts, strict=True):
+        assert ingest("PUT", f"blobs/{name}", begun.token, part).status_code == 201
     item["seq"] = 2
     assert ingest("POST", "events", begun.token, {"items": [item]}).json()["accepted"] == 1
     settings.ROOT_URLCONF = "webapp.urls"

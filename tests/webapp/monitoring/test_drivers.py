@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from engine.records.shards import write_shard
 from tests.webapp.reviews.samples import trajectory
-from tests.webapp.support import Driver, ingest, start
+from tests.webapp.support import SPEC, Driver, ingest, start
 from webapp import storage
 from webapp.accounts.credentials import sampler_token
 from webapp.experiments import services
-from webapp.experiments.models import Attempt, Run, State
+from webapp.experiments.models import Attempt, Run, State, Upload
 from webapp.monitoring.models import DeviceSample
 from webapp.reviews.models import Trajectory
 
@@ -168,6 +168,10 @@ def test_a_blob_that_is_not_what_its_name_says_is_refused(driver: Driver) -> Non
     assert not storage.has_blob(sha256)
 
 
+def uploaded(driver: Driver, blob: bytes, sha256: str) -> int:
+    return int(ingest("PUT", f"blobs/{sha256}", driver.token, blob).status_code)
+
+
 def shipped(driver: Driver, shard: str, rows: list[Any], seq: int = 1) -> Any:
     item = {"kind": "trajectories", "source": "r", "seq": seq, "at": 1.0, "shard": shard}
     data = {"items": [{**item, "rows": rows}]}
@@ -177,7 +181,7 @@ def shipped(driver: Driver, shard: str, rows: list[Any], seq: int = 1) -> Any:
 def test_trajectory_rows_need_their_shard(driver: Driver) -> None:
     blob, shard, rows = write_shard([trajectory(name="t-1"), trajectory(name="t-2")])
     assert shipped(driver, shard, rows)["rejected"][0]["field"] == "shard"
-    storage.put_blob(blob, shard)
+    uploaded(driver, blob, shard)
     assert shipped(driver, shard, rows, seq=2)["accepted"] == 1
     assert shipped(driver, shard, rows, seq=3)["accepted"] == 1  # the rows are there already
     assert set(Trajectory.objects.values_list("pk", "run_id")) == {
@@ -188,7 +192,7 @@ def test_trajectory_rows_need_their_shard(driver: Driver) -> None:
 
 def test_a_bad_trajectory_row_is_named(driver: Driver) -> None:
     blob, shard, rows = write_shard([trajectory(name="t-1")])
-    storage.put_blob(blob, shard)
+    uploaded(driver, blob, shard)
     answer = shipped(driver, shard, [{**rows[0], "reward": "NaN"}])
     assert answer["rejected"][0]["field"] == "rows.reward"
     assert not Trajectory.objects.exists()
@@ -196,11 +200,53 @@ def test_a_bad_trajectory_row_is_named(driver: Driver) -> None:
 
 def test_a_run_cannot_take_the_trajectories_of_another(driver: Driver, launch: Any) -> None:
     blob, shard, rows = write_shard([trajectory(name="t-1")])
-    storage.put_blob(blob, shard)
+    uploaded(driver, blob, shard)
     shipped(driver, shard, rows)
-    answer = shipped(start(launch()), shard, rows)
+    other = start(launch())
+    uploaded(other, blob, shard)
+    answer = shipped(other, shard, rows)
     assert answer["rejected"][0]["field"] == "rows.id"
     assert Trajectory.objects.get().run_id == driver.run.pk
+
+
+@pytest.fixture
+def elsewhere(outsider: Any) -> Driver:
+    """A run of somebody who has no part in the project."""
+    project = outsider.memberships.get().project
+    return start(services.launch_run(project, outsider, services.check_spec(SPEC)))
+
+
+def test_who_knows_a_hash_does_not_get_at_the_trajectory(driver: Driver, elsewhere: Driver) -> None:
+    blob, shard, rows = write_shard([trajectory(name="t-1", prompt="secret")])
+    assert uploaded(driver, blob, shard) == 201
+    stolen = [{**row, "id": f"mine-{index}"} for index, row in enumerate(rows)]
+    answer = shipped(elsewhere, shard, stolen)
+    assert answer["rejected"][0]["field"] == "shard"
+    assert not Trajectory.objects.exists()
+
+
+def test_who_knows_hashes_does_not_get_at_a_checkpoint(driver: Driver, elsewhere: Driver) -> None:
+    part = hashlib.sha256(b"weights").hexdigest()
+    assert uploaded(driver, b"weights", part) == 201
+    saved = {"kind": "checkpoint", "source": "t", "seq": 1, "at": 1.0, "stage": 0, "step": 1}
+    files = {"model.bin": {"size": 7, "sha256": part, "parts": [part]}}
+    item = {**saved, "version": 1, "path": "checkpoints/1", "files": files}
+    refused = ingest("POST", "events", elsewhere.token, {"items": [item]}).json()
+    assert refused["rejected"][0]["field"] == "files.model.bin"
+    assert ingest("POST", "events", driver.token, {"items": [item]}).json()["accepted"] == 1
+
+
+def test_equal_bytes_of_two_projects_are_stored_once_and_not_told_of(
+    driver: Driver, elsewhere: Driver
+) -> None:
+    blob, shard, rows = write_shard([trajectory(name="t-1")])
+    assert uploaded(driver, blob, shard) == 201
+    assert uploaded(elsewhere, blob, shard) == 201  # as if nobody had them
+    assert shipped(elsewhere, shard, rows)["accepted"] == 1
+    assert set(Upload.objects.filter(sha256=shard).values_list("run_id", flat=True)) == {
+        driver.run.pk,
+        elsewhere.run.pk,
+    }
 
 
 def devices(token: str, **device: Any) -> Any:

@@ -12,6 +12,7 @@ from webapp.experiments.services.attempts import (
     storage_of,
     submitted,
 )
+from webapp.experiments.services.blobs import not_uploaded, put_upload, remove_unused_blob
 from webapp.experiments.services.checkpoints import prune_checkpoints, remove_checkpoint
 from webapp.experiments.services.control import (
     end_interrupted,
@@ -69,11 +70,14 @@ __all__ = [
     "launch_run",
     "mark_lost",
     "mark_unreachable",
+    "not_uploaded",
     "pause",
     "prune_checkpoints",
     "pulse",
+    "put_upload",
     "redeem",
     "remove_checkpoint",
+    "remove_unused_blob",
     "requeue",
     "restart_external",
     "resume",

@@ -1,5 +1,6 @@
 """Datasets: immutable versions of JSON lines. Every wrong row of an upload is named."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from webapp import storage
 from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Dataset, DatasetVersion
+from webapp.experiments.services.blobs import lock_blob
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 
 MAX_ROW_BYTES = 16 * 2**20
@@ -85,8 +87,10 @@ def add_dataset_version(
 ) -> DatasetVersion:
     """The next version, from JSON lines. Raises RefusedError naming the wrong rows ("rows.17")."""
     blob, rows, categories = _checked(dataset.kind, lines)
-    sha256 = storage.put_blob(blob)
+    sha256 = hashlib.sha256(blob).hexdigest()
     with transaction.atomic():
+        lock_blob(sha256)
+        storage.put_blob(blob, sha256)
         Dataset.objects.select_for_update(no_key=True).get(pk=dataset.pk)
         last = dataset.versions.aggregate(last=Max("number"))["last"] or 0
         version = DatasetVersion.objects.create(

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from engine.records.events import CheckpointSaved, Gap, Item, StageChange, TrajectoryRows
 from webapp import ids, storage
+from webapp.experiments import services
 from webapp.experiments.models import Checkpoint, Stage
 from webapp.monitoring.bulk import numbers
 from webapp.monitoring.ingest.parsing import Batch, clean
@@ -118,7 +119,7 @@ def store_checkpoint(run_id: str, attempt_id: str, item: CheckpointSaved) -> Non
     )
 
 
-def problem_of(item: Item) -> tuple[str, str] | None:
+def problem_of(run_id: str, item: Item) -> tuple[str, str] | None:
     """(field, message) where the types are right and the content cannot be stored."""
     if isinstance(item, StageChange):
         numbers = {"index": item.index, "step": item.step, "steps": item.steps}
@@ -129,7 +130,7 @@ def problem_of(item: Item) -> tuple[str, str] | None:
         for name, manifest in item.files.items():
             if not storage.is_safe(name):
                 return "files", f"{name!r} is no plain file name."
-            if problem := _problem_of_parts(manifest):
+            if problem := _problem_of_parts(run_id, manifest):
                 return f"files.{name}", problem
     elif isinstance(item, Gap):
         numbers = {"items": item.items}
@@ -141,8 +142,8 @@ def problem_of(item: Item) -> tuple[str, str] | None:
     return None
 
 
-def _problem_of_parts(manifest: dict[str, Any]) -> str:
-    """A file that was uploaded in parts names blobs that are here, in order; "" where all is well.
+def _problem_of_parts(run_id: str, manifest: dict[str, Any]) -> str:
+    """A file in parts names blobs that the run uploaded, in their order; "" where all is well.
 
     Files without parts lie on the run's storage, where their writer put them."""
     if "parts" not in manifest:
@@ -154,7 +155,7 @@ def _problem_of_parts(manifest: dict[str, Any]) -> str:
         isinstance(part, str) and storage.SHA256.fullmatch(part) for part in parts
     ):
         return "Parts are SHA-256 in lower-case hex."
-    if missing := [part for part in parts if not storage.has_blob(part)]:
+    if missing := services.not_uploaded(run_id, parts):
         return f"Upload the part {missing[0]} first."
     return ""
 
@@ -178,8 +179,9 @@ def store_trajectories(
     given: list[tuple[int, TrajectoryRows]],
     batch: Batch,
 ) -> int:
-    """Store index rows; an item with one bad row, an absent shard or a foreign id is rejected."""
+    """Store index rows; an item with a bad row, a shard of others or a foreign id is rejected."""
     rows: dict[str, Trajectory] = {}
+    absent = set(services.not_uploaded(run_id, (item.shard for _, item in given)))
     for index, item in given:
         try:
             found = [IndexRow.model_validate(clean(row)) for row in item.rows]
@@ -188,7 +190,7 @@ def store_trajectories(
             name = ".".join(["rows", *map(str, first["loc"])])
             batch.reject(index, item, name, first["msg"])
             continue
-        if not storage.has_blob(item.shard):
+        if item.shard in absent:
             batch.reject(index, item, "shard", "Upload the shard before its rows.")
             continue
         taken = Trajectory.objects.filter(pk__in=[row.id for row in found]).exclude(run_id=run_id)

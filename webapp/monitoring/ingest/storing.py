@@ -55,13 +55,14 @@ def locked_by_token(token: str) -> tuple[Run, Attempt]:
     return run, attempt
 
 
-def check_token(token: str) -> None:
-    """Raises RefusedError like `locked_by_token`, and locks nothing."""
+def check_token(token: str) -> Attempt:
+    """The attempt of a token. Raises RefusedError like `locked_by_token`, and locks nothing."""
     attempt = Attempt.objects.filter(token_digest=digest("attempt", token)).first()
     if attempt is None:
         raise RefusedError("This token is unknown.", status=401)
     if attempt.revoked_at is not None:
         raise conflict(f"Attempt {attempt.number} of this run is {attempt.state}.")
+    return attempt
 
 
 @transaction.atomic
@@ -71,7 +72,7 @@ def store(token: str, batch: Batch) -> Outcome:
     target = writing.lock(token, numbers)
     run_id, attempt_id, cursor = target.run_id, target.attempt_id, target.cursor
     duplicates = _drop_known(target, numbers, batch)
-    kinds = _by_kind(batch)
+    kinds = _by_kind(run_id, batch)
     with connection.connection.pipeline():
         sql = bulk_cursor()
         points = store_points(
@@ -97,7 +98,7 @@ def store(token: str, batch: Batch) -> Outcome:
     return Outcome(run_id, target.project_id, accepted, duplicates, batch.rejected)
 
 
-def _by_kind(batch: Batch) -> dict[str, list[Any]]:
+def _by_kind(run_id: str, batch: Batch) -> dict[str, list[Any]]:
     """Events by how they are stored; what cannot be stored is rejected here."""
     kinds: dict[str, list[Any]] = {
         "metrics": [],
@@ -111,7 +112,7 @@ def _by_kind(batch: Batch) -> dict[str, list[Any]]:
         if isinstance(item, Metrics):
             kinds["metrics"].append((index, item))
             continue
-        problem = rows.problem_of(item)
+        problem = rows.problem_of(run_id, item)
         if isinstance(item, Devices):
             problem = "kind", "Devices are reported by the device sampler."
         if problem is not None:

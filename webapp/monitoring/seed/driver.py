@@ -12,7 +12,7 @@ from django.db import transaction
 from engine.records.events import encode_number
 from engine.records.shards import write_shard
 from engine.spec import ExperimentSpec
-from webapp import ids, live, storage
+from webapp import ids, live
 from webapp.accounts.models import Project, User
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run
@@ -230,5 +230,5 @@ def _trajectories(driver: Driver, step: int) -> None:
             for _ in range(4)
         ]
     blob, sha256, rows = write_shard(found)
-    storage.put_blob(blob, sha256)
+    services.put_upload(driver.run.pk, blob, sha256)
     driver.report("rollout-0", kind="trajectories", shard=sha256, rows=rows)
