@@ -11,6 +11,7 @@ from webapp.accounts import access, services
 from webapp.accounts.models import ApiToken, AuditEntry, Invitation, Membership, Project, Role, Team
 from webapp.paging import keyset
 from webapp.problems import RefusedError
+from webapp.rest import idempotency
 from webapp.rest.schemas import Cursor, Label, Limit, Person, ProjectRef
 
 router = Router(tags=["team"])
@@ -144,6 +145,7 @@ def invite(request: HttpRequest, project_id: str, data: InvitationIn) -> Any:
     by = access.actor_of(request).user
     invitation, secret = services.invite(project, data.email, Role(data.role), by)
     link = request.build_absolute_uri(reverse("invitation", args=[secret]))
+    idempotency.shows_secret(request, invitation.pk, "invite the person again with a new key.")
     shown = InvitationOut.from_orm(invitation).dict()
     return Status(201, {**shown, "link": link})
 
@@ -200,6 +202,9 @@ def create_token(request: HttpRequest, data: TokenIn) -> Any:
             raise RefusedError("This token cannot make a token that may do more.", status=403)
     token, text = services.create_token(
         actor.user, data.name, project=project, scope=data.scope, expires_at=data.expires_at
+    )
+    idempotency.shows_secret(
+        request, token.pk, f"DELETE /api/v1/tokens/{token.pk} and make another with a new key."
     )
     return Status(201, {**TokenOut.from_orm(token).dict(), "token": text})
 

@@ -1,7 +1,8 @@
 """Idempotency-Key: an unsafe call that is repeated gets the first one's answer, for a day.
 
 The same key with the same credential returns the stored answer; with another request it is refused;
-while the first call is running it is 409. Answers that a retry may change are not stored.
+while the first call is running it is 409. Answers that a retry may change are not stored. Nor are
+those that show a secret: a repeat of such a call is 409 and says what the first one made.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from django.utils import timezone
 
 from webapp.accounts.models import StoredAnswer
 from webapp.problems import RefusedError, conflict
+from webapp.rest.problem_json import problem
 
 KEPT = timedelta(hours=24)
 GIVEN_UP = timedelta(minutes=2)  # a call that has not ended by then died with its process
@@ -52,6 +54,14 @@ def begin(request: HttpRequest, credential: str) -> None:
     request.stored_answer = answer  # type: ignore[attr-defined]
 
 
+def shows_secret(request: HttpRequest, made: str, next_step: str) -> None:
+    """Say so before an answer that nobody may read twice. `made`: the id of what it is about."""
+    request.told_instead = (  # type: ignore[attr-defined]
+        f"The first call with this Idempotency-Key made {made}; its secret is shown once and was "
+        f"not kept. If you did not get it, {next_step}"
+    )
+
+
 def _digest(request: HttpRequest) -> str:
     """Of method, path and body; of an uploaded file, which is not read here, the length counts."""
     is_upload = (request.content_type or "").startswith("multipart/")
@@ -66,9 +76,8 @@ def _repeat(stored: StoredAnswer | None, request: str) -> None:
         raise RefusedError("This Idempotency-Key was used for another request.")
     if stored is None or stored.status is None:
         raise conflict("The first call with this Idempotency-Key is running: try again shortly.")
-    response = HttpResponse(
-        bytes(stored.body), status=stored.status, content_type="application/json"
-    )
+    kind = "application/json" if stored.status < 400 else "application/problem+json"
+    response = HttpResponse(bytes(stored.body), status=stored.status, content_type=kind)
     response["Idempotent-Replay"] = "true"
     raise AnsweredError(response)
 
@@ -86,7 +95,9 @@ def store_answers(
         if response.streaming or response.status_code >= 500 or response.status_code in NOT_STORED:
             answer.delete()
         else:
-            answer.status, answer.body = response.status_code, response.content
+            told = getattr(request, "told_instead", None)
+            kept = problem(409, told) if told and response.status_code < 400 else response
+            answer.status, answer.body = kept.status_code, kept.content
             answer.save(update_fields=["status", "body"])
         return response
 

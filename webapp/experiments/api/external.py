@@ -11,6 +11,7 @@ from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import services
 from webapp.experiments.models import Run
+from webapp.rest import idempotency
 
 router = Router(tags=["external runs"])
 Steps = Annotated[int, Field(ge=0, lt=2**31)]
@@ -57,7 +58,7 @@ def begin(request: HttpRequest, data: ExternalIn) -> Any:
         steps=data.steps,
         code_version=data.code_version,
     )
-    return Status(201, _shown(begun))
+    return Status(201, _shown(request, begun))
 
 
 @router.post("/external-runs/{run_id}/attempts", response={201: Begun})
@@ -65,10 +66,12 @@ def restart(request: HttpRequest, run_id: str) -> Any:
     """The trainer was started again: a new attempt; the one before can report no more."""
     actor = access.actor_of(request)
     run = access.get(Run.objects.all(), run_id, actor, Role.EDITOR)
-    return Status(201, _shown(services.restart_external(run.pk, actor.user)))
+    return Status(201, _shown(request, services.restart_external(run.pk, actor.user)))
 
 
-def _shown(begun: services.Begun) -> dict[str, Any]:
+def _shown(request: HttpRequest, begun: services.Begun) -> dict[str, Any]:
+    again = f"POST /api/v1/external-runs/{begun.run.pk}/attempts with a new key goes on with it."
+    idempotency.shows_secret(request, f"{begun.run.pk}, attempt {begun.attempt.number}", again)
     return {
         "run_id": begun.run.pk,
         "run_name": begun.run.name,
