@@ -64,6 +64,11 @@ def answer_with_problems(api: NinjaAPI) -> None:
         return problem(422, "A value cannot be stored: a text with a NUL or half a character.")
 
     def other(request: HttpRequest, error: Any) -> HttpResponse:
+        # The framework wraps whatever a parser of bodies raises.
+        if isinstance(error.__cause__, RefusedError):
+            return refused(request, error.__cause__)
+        if isinstance(error.__cause__, ValueError | RecursionError):
+            return problem(error.status_code, f"The body is no JSON: {error.__cause__}")
         return problem(error.status_code, error.message)
 
     def bug(request: HttpRequest, error: Any) -> HttpResponse:

@@ -9,6 +9,7 @@ import pytest
 import zstandard
 from django.utils import timezone
 
+from engine.records.events import MAX_BATCH_BYTES
 from engine.records.shards import write_shard
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import SPEC, Driver, ingest, start
@@ -275,3 +276,14 @@ def test_a_device_without_a_kind_is_named() -> None:
     answer = devices(sampler_token(), kind="toaster")
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == "items.0.devices.0.kind"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_batch_of_the_sampler_over_the_limit_names_it(packed: bool) -> None:
+    body = b'{"items": []}' + b" " * MAX_BATCH_BYTES
+    headers = {"Content-Encoding": "zstd"} if packed else {}
+    sent = zstandard.compress(body) if packed else body
+    answer = ingest("POST", "devices", sampler_token(), sent, **headers)
+    assert answer.status_code == 413
+    assert f"{MAX_BATCH_BYTES:,} bytes" in answer.json()["detail"]

@@ -239,6 +239,43 @@ def test_a_malformed_batch_is_refused_as_a_whole(
     assert response.json()["detail"]
 
 
+SMALL = {
+    "heartbeat": {"phase": "train", "stage": 0, "step": 0},
+    "finish": {"state": "succeeded", "summary": {"text": "x" * 100}},
+    "tickets/redeem": {"attempt": "a", "ticket": "t"},
+}
+
+
+@pytest.mark.parametrize("path", SMALL)
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_a_packed_body_of_any_call_names_the_limit_it_is_over(
+    driver: Driver, path: str, encoding: str
+) -> None:
+    plain = json.dumps(SMALL[path]).encode() + b" " * MAX_BATCH_BYTES
+    body = gzip.compress(plain) if encoding == "gzip" else zstandard.compress(plain)
+    response = ingest("POST", path, driver.token, body, **{"Content-Encoding": encoding})
+    assert response.status_code == 413
+    assert f"{MAX_BATCH_BYTES:,} bytes" in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding", "status", "said"),
+    [
+        (b"x", "gzip", 400, "no gzip"),
+        (b"x", "br", 415, "gzip or zstd"),
+        (b"not json", "", 400, "no JSON"),
+        (b"[" * 100_000, "", 400, "no JSON"),
+        (b"[1]", "", 422, "phase: Field required"),
+    ],
+)
+def test_a_malformed_body_of_a_small_call_says_what_is_wrong(
+    driver: Driver, body: bytes, encoding: str, status: int, said: str
+) -> None:
+    response = ingest("POST", "heartbeat", driver.token, body, **{"Content-Encoding": encoding})
+    assert response.status_code == status
+    assert said in response.json()["detail"]
+
+
 def test_each_batch_has_a_cursor_of_its_own(driver: Driver) -> None:
     before = Run.objects.get(pk=driver.run.pk).cursor
     send(driver, metrics(1, 0, loss=1.0))
