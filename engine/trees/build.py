@@ -7,6 +7,7 @@ whole-array work, and no node is ever an object.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -39,9 +40,15 @@ class Forest:
         """Tokens of all sequences, each counted alone."""
         return sum(map(len, self.rows))
 
+    @cached_property
+    def flat_rows(self) -> Ints:
+        """`rows` one after the other, [sequence tokens]."""
+        return np.concatenate(self.rows)
+
+    @cached_property
     def multiplicity(self) -> Ints:
         """How many sequences run through each token, [tokens]."""
-        return np.bincount(np.concatenate(self.rows), minlength=self.tokens)
+        return np.bincount(self.flat_rows, minlength=self.tokens)
 
 
 def sort_order(sequences: Sequence[Ints]) -> list[int]:

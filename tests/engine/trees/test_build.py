@@ -55,7 +55,7 @@ def test_a_node_ends_only_where_something_forks_or_ends(sequences: list[list[int
 @given(sequence_lists)
 def test_multiplicity_counts_the_sequences_through_a_prefix(sequences: list[list[int]]) -> None:
     forest = forest_of(sequences)
-    counts = forest.multiplicity()
+    counts = forest.multiplicity
     for sequence, rows in zip(sequences, forest.rows, strict=True):
         for size in range(1, len(sequence) + 1):
             through = sum(other[:size] == sequence[:size] for other in sequences)
