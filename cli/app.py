@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -125,7 +125,9 @@ def login_link(
 @app.command()
 def invite(
     email: str,
-    role: Annotated[str, typer.Option(help="viewer, editor or admin.")] = "editor",
+    role: Annotated[
+        Literal["viewer", "editor", "admin"], typer.Option(help="What they may do.")
+    ] = "editor",
     project: Annotated[str, typer.Option(help="Name or id; the oldest if left out.")] = "",
 ) -> None:
     """Print a one-time link that brings a colleague into a project."""

@@ -60,7 +60,7 @@ def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
         (["runs", "status:walking"], "no status 'walking'"),
         (["runs", "--sort", "-"], "Sort by"),
         (["watch", "nobody"], "no run named 'nobody'"),
-        (["watch", "run_0000000000000000"], "no such thing"),
+        (["watch", "run_0000000000000000"], "no run 'run_0000000000000000'"),
         (["stop", "run_../../x"], ""),
         (["compare", "one"], "two runs"),
         (["trajectories", "export", "nobody"], "no run named"),

@@ -95,8 +95,11 @@ def get(queryset: QuerySet[M], pk: object, actor: Actor, role: Role = Role.VIEWE
     """The object with this id, if the actor's role in its project suffices; see `require`."""
     way = PROJECT_OF[queryset.model._meta.label]
     queryset = queryset.none() if "\0" in str(pk) else queryset  # PostgreSQL refuses to look
-    found = found_or_404(queryset.filter(pk=pk).first())
-    project_id = found.pk if way == "pk" else _follow(found, way)
+    found = queryset.filter(pk=pk).first()
+    project_id = None if found is None else found.pk if way == "pk" else _follow(found, way)
+    if found is None or actor.role_in(project_id) is None:  # one answer, which tells nothing apart
+        what = f"{queryset.model._meta.verbose_name} {str(pk)[:60]!r}"
+        raise Http404(f"There is no {what} that you can see.")
     require(actor, project_id, role)
     return found
 

@@ -63,7 +63,8 @@ def fail(error: CaravanError, as_json: bool) -> NoReturn:
         found = [{"path": one.path, "message": one.message} for one in problems]
         print(json.dumps({"error": str(error), "problems": found}), file=sys.stderr)
     elif [one.message for one in problems] in ([], [str(error)]):
-        print(f"caravan: {plain(str(error))}", file=sys.stderr)
+        where = f"{problems[0].path}: " if problems else ""
+        print(f"caravan: {plain(where + str(error))}", file=sys.stderr)
     else:
         print(f"caravan: {_heading(str(error), len(problems))}", file=sys.stderr)
         rows = table("field", "problem")
