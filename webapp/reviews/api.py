@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from asgiref.sync import sync_to_async
-from django.http import HttpRequest, StreamingHttpResponse
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Query, Router, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments.models import Run
 from webapp.problems import RefusedError, invalid_field
+from webapp.rest.etags import check_match, tagged
 from webapp.reviews import queries, reading, schemas, services
 from webapp.reviews.models import Comment, Trajectory
 
@@ -168,14 +170,22 @@ def _comment(request: HttpRequest, pk: str) -> Comment:
 
 
 @router.patch("/comments/{pk}", response=schemas.CommentOut)
-def change_comment(request: HttpRequest, pk: str, data: schemas.CommentChange) -> Any:
+def change_comment(
+    request: HttpRequest, response: HttpResponse, pk: str, data: schemas.CommentChange
+) -> Any:
     """Its author changes the text; any editor resolves it or opens it again."""
-    comment, actor = _comment(request, pk), access.actor_of(request)
-    if data.text is not None:
-        comment = services.edit_comment(comment, actor.user, data.text)
-    if data.resolved is not None:
-        comment = services.resolve_comment(comment, actor.user, data.resolved)
-    return schemas.comment(comment, actor, access.require(actor, comment.project_id))
+    actor = access.actor_of(request)
+    role = access.require(actor, _comment(request, pk).project_id)
+    with transaction.atomic():
+        rows = Comment.objects.select_for_update(no_key=True)
+        comment = access.found_or_404(rows.filter(pk=pk).first())
+        check_match(request, schemas.comment_etag(comment))
+        if data.text is not None:
+            comment = services.edit_comment(comment, actor.user, data.text)
+        if data.resolved is not None:
+            comment = services.resolve_comment(comment, actor.user, data.resolved)
+    tagged(response, schemas.comment_etag(comment))
+    return schemas.comment(comment, actor, role)
 
 
 @router.delete("/comments/{pk}", response={204: None})

@@ -3,13 +3,15 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from django.http import HttpRequest
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
 from ninja import Router, Schema, Status
 from pydantic import Field
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments.models import Dataset, Run
+from webapp.rest.etags import check_match, etag_of, tagged
 from webapp.reviews import queries, services
 from webapp.reviews.models import Queue, QueueItem, Verdict
 from webapp.reviews.rubric import Rubric
@@ -131,9 +133,10 @@ def create_queue(request: HttpRequest, data: NewQueue) -> Any:
 
 
 @router.get("/queues/{pk}", response=QueueDetail)
-def get_queue(request: HttpRequest, pk: str) -> Any:
+def get_queue(request: HttpRequest, response: HttpResponse, pk: str) -> Any:
     actor = access.actor_of(request)
     queue = access.get(QUEUES, pk, actor)
+    tagged(response, _tag(queue))
     state = queries.queue_state(queue, actor.user)
     return {
         "queue": queue,
@@ -153,11 +156,16 @@ def get_queue(request: HttpRequest, pk: str) -> Any:
 
 
 @router.patch("/queues/{pk}", response=QueueOut)
-def change_queue(request: HttpRequest, pk: str, data: QueueChange) -> Any:
+def change_queue(request: HttpRequest, response: HttpResponse, pk: str, data: QueueChange) -> Any:
     """Close a queue, or open it again."""
     actor = access.actor_of(request)
-    queue = access.get(QUEUES, pk, actor, Role.EDITOR)
-    return services.close_queue(queue, actor.user, data.closed)
+    access.get(QUEUES, pk, actor, Role.EDITOR)
+    with transaction.atomic():
+        queue = Queue.objects.select_for_update(no_key=True).get(pk=pk)
+        check_match(request, _tag(queue))
+        queue = services.close_queue(queue, actor.user, data.closed)
+    tagged(response, _tag(queue))
+    return queue
 
 
 @router.get("/queues/{pk}/next", response=NextItem)
@@ -183,3 +191,7 @@ def make_dataset(request: HttpRequest, pk: str, data: Target) -> Any:
     queue = access.get(QUEUES, pk, actor, Role.EDITOR)
     dataset = access.get(Dataset.objects.all(), data.dataset, actor, Role.EDITOR)
     return Status(201, services.make_dataset(queue, dataset, actor.user))
+
+
+def _tag(queue: Queue) -> str:
+    return etag_of(queue.closed_at)

@@ -9,6 +9,7 @@ from pydantic import Field
 from webapp.accounts.access import Actor
 from webapp.accounts.models import Role
 from webapp.markdown import render_markdown
+from webapp.rest.etags import etag_of
 from webapp.reviews import reading, services
 from webapp.reviews.models import Comment
 
@@ -222,10 +223,15 @@ class CommentOut(Schema):
     created_at: datetime
     edited_at: datetime | None
     resolved_at: datetime | None
+    etag: str
 
 
 class Comments(Schema):
     comments: list[CommentOut]
+
+
+def comment_etag(row: Comment) -> str:
+    return etag_of(row.text, row.resolved_at)
 
 
 def comment(row: Comment, actor: Actor, role: Role) -> dict[str, Any]:
@@ -244,4 +250,5 @@ def comment(row: Comment, actor: Actor, role: Role) -> dict[str, Any]:
         "created_at": row.created_at,
         "edited_at": row.edited_at,
         "resolved_at": row.resolved_at,
+        "etag": comment_etag(row),
     }

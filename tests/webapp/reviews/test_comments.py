@@ -4,6 +4,7 @@ import pytest
 from django.core.exceptions import PermissionDenied
 
 from tests.webapp.reviews.samples import trajectory
+from tests.webapp.support import Api
 from webapp.accounts.models import AuditEntry, Role
 from webapp.problems import RefusedError
 from webapp.reviews import services
@@ -73,3 +74,16 @@ def test_its_author_and_admins_delete_it(row, owner, editor):
     with pytest.raises(PermissionDenied):
         services.delete_comment(second, editor, Role.EDITOR)
     assert list(row.comments.all()) == [second]
+
+
+def test_who_changes_a_comment_that_somebody_changed_is_told(row, owner):
+    api, made = Api(owner), services.add_comment(row, owner, "first")
+    listed = api("GET", f"trajectories/{row.pk}/comments").json()["comments"][0]
+    seen = {"If-Match": listed["etag"]}
+    changed = api("PATCH", f"comments/{made.pk}", {"text": "second"}, **seen)
+    assert (changed.status_code, changed["ETag"]) == (200, changed.json()["etag"])
+    assert api("PATCH", f"comments/{made.pk}", {"resolved": True}, **seen).status_code == 412
+    now = {"If-Match": changed["ETag"]}
+    assert api("PATCH", f"comments/{made.pk}", {"resolved": True}, **now).status_code == 200
+    made.refresh_from_db()
+    assert (made.text, made.resolved_at is not None) == ("second", True)

@@ -135,3 +135,14 @@ def test_a_queue_is_made_and_finished_on_pages(run, store, owner, as_user):
     client.post(f"/queues/{queue.pk}/close", {"closed": "yes"})
     queue.refresh_from_db()
     assert queue.closed_at is not None
+
+
+def test_who_closes_what_somebody_reopened_is_told(queue, owner):
+    api, path = Api(owner), f"queues/{queue.pk}"
+    seen = api("GET", path)["ETag"]
+    closed = api("PATCH", path, {"closed": True}, **{"If-Match": seen})
+    assert (closed.status_code, closed["ETag"] != seen) == (200, True)
+    assert api("PATCH", path, {"closed": False}, **{"If-Match": seen}).status_code == 412
+    again = {"If-Match": closed["ETag"]}
+    assert api("PATCH", path, {"closed": False}, **again).json()["closed_at"] is None
+    assert api("PATCH", path, {"closed": True}).status_code == 200

@@ -152,7 +152,7 @@ def judge(
             "; ".join(message for _, message in problems),
             [FieldProblem(path, message) for path, message in problems],
         )
-    QueueItem.objects.select_for_update().get(pk=item.pk)
+    QueueItem.objects.select_for_update(no_key=True).get(pk=item.pk)
     others = item.verdicts.exclude(reviewer=user).count()
     if others >= queue.reviews_per_item:
         raise conflict("Others have judged this trajectory meanwhile; go on to the next one.")
