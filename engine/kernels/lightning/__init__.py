@@ -1,6 +1,15 @@
-"""Lightning attention: linear attention with a constant decay per head, in two implementations."""
+"""Lightning attention: linear attention with a constant decay per head, one operation for all."""
 
-from engine.kernels.lightning.chunked import lightning_attention, lightning_step
+from engine.kernels.lightning.operation import lightning_attention
+from engine.kernels.lightning.packing import Packing, packing
 from engine.kernels.lightning.slopes import SlopeSchedule, head_slopes
+from engine.kernels.lightning.step import lightning_step
 
-__all__ = ["SlopeSchedule", "head_slopes", "lightning_attention", "lightning_step"]
+__all__ = [
+    "Packing",
+    "SlopeSchedule",
+    "head_slopes",
+    "lightning_attention",
+    "lightning_step",
+    "packing",
+]

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from engine.kernels.lightning import arguments
+from engine.kernels.lightning.packing import Packing
+
 
 def lightning_attention(
     q: Tensor,
@@ -15,24 +18,31 @@ def lightning_attention(
     *,
     initial_state: Tensor | None = None,
     lengths: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    parents: Tensor | None = None,
+    packing: Packing | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Same contract as `reference.lightning_attention`, in the precision of q, k, v.
+    """`operation.lightning_attention` in plain torch, in the precision of q, k, v.
 
-    q, k, v: [batch, heads, tokens, dim] in fp64, fp32 or bf16; slopes: [heads], fp32;
-    initial_state: [batch, heads, dim, dim], fp32 (fp64 beside fp64 inputs).
-    Returns the output in the type of q and the final state in fp32 (fp64). What stands past
-    `lengths` is never read into a product, so that it may be anything, NaN included.
-    Chunk length = head dim, at which the two kinds of product cost the same.
+    Chunk length of the dense form = head dim, at which the two kinds of product cost the same.
     """
-    batch, heads, tokens, dim = q.shape
-    state_type = torch.float64 if q.dtype == torch.float64 else torch.float32
+    pack = arguments.check(q, k, v, slopes, initial_state, lengths, cu_seqlens, parents, packing)
+    batch, heads, _, dim = q.shape
+    kept = arguments.state_type(q.dtype)
+    rows = batch if pack is None else len(pack.roots)
     if initial_state is None:
-        initial_state = q.new_zeros(batch, heads, dim, dim, dtype=state_type)
-    elif initial_state.dtype != state_type:
-        raise TypeError(
-            f"initial_state is {initial_state.dtype}; beside {q.dtype} inputs it must be "
-            f"{state_type}: slow heads are lost in lower precision"
-        )
+        initial_state = q.new_zeros(rows, heads, dim, v.shape[-1], dtype=kept)
+    elif pack is not None and rows < pack.nodes:
+        initial_state = initial_state.index_select(0, pack.roots)
+    if pack is None:
+        return _dense(q, k, v, slopes.to(kept), initial_state, lengths)
+    return _packed(q, k, v, slopes.to(kept), initial_state, pack)
+
+
+def _dense(
+    q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, state: Tensor, lengths: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    batch, heads, tokens, dim = q.shape
     if lengths is not None:
         live = (torch.arange(tokens, device=q.device) < lengths[:, None])[:, None, :, None]
         q, k, v = (torch.where(live, x, 0) for x in (q, k, v))
@@ -41,41 +51,52 @@ def lightning_attention(
     pad = chunks * chunk - tokens
     if pad:
         q, k, v = (functional.pad(x, (0, 0, 0, pad)) for x in (q, k, v))
-    shape = (batch, heads, chunks, chunk, dim)
+    q, k, v = (x.reshape(batch, heads, chunks, chunk, x.shape[-1]) for x in (q, k, v))
     true_lengths = torch.full((1,), tokens, device=q.device) if lengths is None else lengths
-    decays = _decays(slopes.to(state_type), true_lengths, chunk, chunks)
-    output, state = _Chunked.apply(  # type: ignore[no-untyped-call]
-        q.reshape(shape), k.reshape(shape), v.reshape(shape), initial_state, *decays
+    starts = torch.arange(chunks, device=q.device) * chunk
+    sizes = (true_lengths[:, None] - starts).clamp(0, chunk)
+    output, states = _Chunked.apply(  # type: ignore[no-untyped-call]
+        q, k, v, state[:, :, None], *_decays(slopes, sizes, chunk), None
     )
-    return output.reshape(batch, heads, chunks * chunk, dim)[:, :, :tokens], state
+    return output.reshape(batch, heads, chunks * chunk, -1)[:, :, :tokens], states[:, :, 0]
 
 
-def lightning_step(
-    q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, state: Tensor, live: Tensor | None = None
-) -> Tensor:
-    """One token a row; q, k, v: [batch, heads, dim]. Updates `state` in place, returns the output.
-
-    live [batch]: rows that are False keep their state.
-    """
-    batch, heads, dim = q.shape
-    decay = torch.exp(-slopes)[:, None, None]
-    q, k, v = (x.to(state.dtype) for x in (q, k, v))
-    if live is not None:
-        row = live[:, None, None]
-        decay = torch.where(row[..., None], decay, 1.0)
-        k = torch.where(row, k, 0.0)
-    state.mul_(decay)
-    flat = state.view(batch * heads, dim, dim)
-    flat.baddbmm_(k.reshape(-1, dim, 1), v.reshape(-1, 1, dim))
-    return torch.bmm(q.reshape(-1, 1, dim), flat).view(batch, heads, dim)
+def _packed(
+    q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, state: Tensor, pack: Packing
+) -> tuple[Tensor, Tensor]:
+    heads = q.shape[1]
+    q, k, v = (_Gather.apply(x, pack) for x in (q, k, v))  # type: ignore[no-untyped-call]
+    state = state.transpose(0, 1)[None]  # [1, heads, roots, dim, e]: states beside the chunks
+    output, states = _Chunked.apply(  # type: ignore[no-untyped-call]
+        q, k, v, state, *_decays(slopes, pack.sizes[None], pack.chunk), pack
+    )
+    output = output.reshape(1, heads, -1, output.shape[-1])
+    if not pack.straight:
+        output = output.index_select(2, pack.place)
+    return output, states[0].transpose(0, 1)
 
 
-def _decays(
-    slopes: Tensor, lengths: Tensor, chunk: int, chunks: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+class _Gather(torch.autograd.Function):
+    """Tokens into the slots of their chunks; slots without a token are zero."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pack: Packing) -> Tensor:
+        ctx.pack = pack
+        if not pack.straight:
+            x = x.index_select(2, pack.source).index_fill_(2, pack.gaps, 0)
+        return x.reshape(1, x.shape[1], -1, pack.chunk, x.shape[-1])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad,) = grads
+        grad = grad.reshape(1, grad.shape[1], -1, grad.shape[-1])
+        return grad if ctx.pack.straight else grad.index_select(2, ctx.pack.place), None
+
+
+def _decays(slopes: Tensor, sizes: Tensor, chunk: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Powers of the decay; every exponent is <= 0, so that nothing overflows.
 
-    Returns, with b either the batch or 1:
+    sizes: [b, chunks] true tokens m of each chunk, with b either the batch or 1. Returns
     within [heads, 1, chunk, chunk]: exp(-s (i-j)) for i >= j, else 0;
     query [heads, 1, chunk, 1]: exp(-s (i+1)), from the incoming state to token i;
     key [b, heads, chunks, chunk, 1]: exp(-s (m-1-i)), from token i to the end of m true tokens;
@@ -86,14 +107,65 @@ def _decays(
     distance = index[:, None] - index
     within = torch.where(distance >= 0, torch.exp(-rate * distance.clamp(min=0)), 0.0)
     query = torch.exp(-rate * (index + 1)[:, None])
-    starts = torch.arange(chunks, device=slopes.device) * chunk
-    m = (lengths[:, None] - starts).clamp(0, chunk).to(slopes.dtype)[:, None, :, None, None]
+    m = sizes.to(slopes.dtype)[:, None, :, None, None]
     key = torch.exp(-rate * (m - 1 - index[:, None]).clamp(min=0))
     return within, query, key, torch.exp(-rate * m)
 
 
+def _scan(
+    updates: Tensor, decay: Tensor, initial: Tensor, pack: Packing | None
+) -> tuple[Tensor, Tensor]:
+    """States before every chunk and the final ones; `updates` [b, heads, chunks, ...] is consumed.
+
+    A state after a chunk is decay times the one before it plus the chunk's update.
+    """
+    after = updates.to(initial.dtype)
+    levels = [(c, c + 1) for c in range(after.shape[2])] if pack is None else pack.levels
+    for low, high in levels:
+        if low == 0:
+            state = initial
+        elif pack is None:
+            state = after[:, :, low - 1 : low]
+        else:
+            state = after.index_select(2, pack.before[low:high])
+        after[:, :, low:high].addcmul_(decay[:, :, low:high], state)
+    if pack is None:
+        return torch.cat([initial, after[:, :, :-1]], dim=2), after[:, :, -1:].clone()
+    roots = initial.shape[2]
+    before = torch.cat([initial, after.index_select(2, pack.before[roots:])], dim=2)
+    return before, after.index_select(2, pack.ends)
+
+
+def _scan_back(
+    reads: Tensor, decay: Tensor, d_final: Tensor | None, pack: Packing | None
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the state after every chunk and of the initial ones; `reads` is consumed.
+
+    reads [b, heads, chunks, ...]: gradient of the state before a chunk, of what reads it there.
+    """
+    before = reads.to(decay.dtype)
+    if pack is None:
+        last = torch.zeros_like(before[:, :, :1]) if d_final is None else d_final
+        state = last
+        for c in reversed(range(before.shape[2])):
+            state = before[:, :, c : c + 1].addcmul_(decay[:, :, c : c + 1], state)
+        return torch.cat([before[:, :, 1:], last], dim=2), before[:, :, :1]
+    after = torch.zeros_like(before)
+    if d_final is not None:
+        after.index_copy_(2, pack.ends, d_final)
+    for low, high in reversed(pack.levels):
+        level = before[:, :, low:high].addcmul_(decay[:, :, low:high], after[:, :, low:high])
+        if low > 0:
+            after.index_add_(2, pack.before[low:high], level)
+    return after, before[:, :, : len(pack.roots)]
+
+
 class _Chunked(torch.autograd.Function):
-    """Saves q, k, v and the states at chunk borders; the scores are computed again."""
+    """Saves q, k, v and the states at chunk borders; the scores are computed again.
+
+    q, k: [b, heads, chunks, chunk, dim], v: [..., e], initial: [b, heads, roots, dim, e] with
+    roots = 1 in the dense form; final states likewise, with a row for every node.
+    """
 
     @staticmethod
     def forward(
@@ -101,37 +173,33 @@ class _Chunked(torch.autograd.Function):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        initial_state: Tensor,
+        initial: Tensor,
         within: Tensor,
         query: Tensor,
         key: Tensor,
-        state_decay: Tensor,
+        decay: Tensor,
+        pack: Packing | None,
     ) -> tuple[Tensor, Tensor]:
         updates = (k * key.to(k.dtype)).transpose(-1, -2) @ v
-        states = torch.empty_like(updates, dtype=initial_state.dtype)
-        state = initial_state
-        for c in range(updates.shape[2]):
-            states[:, :, c] = state
-            state = state_decay[:, :, c] * state + updates[:, :, c]
+        states, final = _scan(updates, decay, initial, pack)
         scores = (q @ k.transpose(-1, -2)).mul_(within.to(q.dtype))
         output = scores @ v
         output += (q * query.to(q.dtype)) @ states.to(q.dtype)
-        ctx.save_for_backward(q, k, v, states, within, query, key, state_decay)
-        return output, state
+        ctx.save_for_backward(q, k, v, states, within, query, key, decay)
+        ctx.pack = pack
+        ctx.set_materialize_grads(False)
+        return output, final
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        d_output, d_state = grads
-        q, k, v, states, within, query, key, state_decay = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, states, within, query, key, decay = ctx.saved_tensors
         within, query, key = within.to(q.dtype), query.to(q.dtype), key.to(q.dtype)
-
-        from_state = (q * query).transpose(-1, -2) @ d_output
-        d_states = torch.empty_like(states)  # gradient of the state after each chunk
-        for c in reversed(range(states.shape[2])):
-            d_states[:, :, c] = d_state
-            d_state = state_decay[:, :, c] * d_state + from_state[:, :, c]
+        d_output, d_final = grads
+        if d_output is None:
+            d_output = torch.zeros_like(v)
+        reads = (q * query).transpose(-1, -2) @ d_output
+        d_states, d_initial = _scan_back(reads, decay, d_final, ctx.pack)
         d_after = d_states.to(q.dtype)
-
         scores = (q @ k.transpose(-1, -2)).mul_(within)
         d_scores = (d_output @ v.transpose(-1, -2)).mul_(within)
         d_q = d_scores @ k
@@ -140,4 +208,4 @@ class _Chunked(torch.autograd.Function):
         d_k += (v @ d_after.transpose(-1, -2)).mul_(key)
         d_v = scores.transpose(-1, -2) @ d_output
         d_v += (k @ d_after).mul_(key)
-        return d_q, d_k, d_v, d_state, None, None, None, None
+        return d_q, d_k, d_v, d_initial, None, None, None, None, None

@@ -1,0 +1,30 @@
+"""One token of lightning attention: what a decoding loop calls."""
+
+import torch
+from torch import Tensor
+
+
+def lightning_step(
+    q: Tensor, k: Tensor, v: Tensor, slopes: Tensor, state: Tensor, live: Tensor | None = None
+) -> Tensor:
+    """One token a row; q, k: [batch, heads, dim], v: [batch, heads, e]; updates `state` in place.
+
+    state: [batch, heads, dim, e], fp32 or fp64. live [batch]: rows that are False keep their
+    state. Returns the output [batch, heads, e] in the type of the state.
+    Raises TypeError for a state in lower precision.
+    """
+    if state.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"state {list(state.shape)} is {state.dtype}: it must be fp32, or slow heads are lost"
+        )
+    batch, heads, dim, width = state.shape
+    decay = torch.exp(-slopes)[:, None, None]
+    q, k, v = (x.to(state.dtype) for x in (q, k, v))
+    if live is not None:
+        row = live[:, None, None]
+        decay = torch.where(row[..., None], decay, 1.0)
+        k = torch.where(row, k, 0.0)
+    state.mul_(decay)
+    flat = state.view(batch * heads, dim, width)
+    flat.baddbmm_(k.reshape(-1, dim, 1), v.reshape(-1, 1, width))
+    return torch.bmm(q.reshape(-1, 1, dim), flat).view(batch, heads, width)
