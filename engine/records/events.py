@@ -5,9 +5,16 @@ so that storing twice changes nothing. Non-finite numbers travel as strings, see
 """
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    model_validator,
+)
 
 MAX_BATCH_ITEMS = 5_000
 MAX_BATCH_BYTES = 8 * 2**20
@@ -33,6 +40,12 @@ Number = Annotated[
     float, BeforeValidator(_decode_number), PlainSerializer(encode_number, when_used="json")
 ]
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[\w./ %@-]+$")]
+
+
+MAX_TREE_NODES = 2_000
+NodeColumn = Annotated[
+    list[Annotated[int, Field(ge=-1, lt=2**53)]], Field(max_length=MAX_TREE_NODES)
+]
 
 
 class Item(BaseModel):
@@ -79,6 +92,39 @@ class PoolSnapshot(Item):
     target: dict[str, float]  # largest share by category; empty: no gate
     staleness: dict[str, int]  # waiting groups by trainer version minus their version
     oldest_s: float
+
+
+class TreeSnapshot(Item):
+    """The prefix forest of one training batch: its largest nodes in depth-first preorder.
+
+    By column, parents before their children. tokens: length of a node; samples: how many share
+    its first token; label: an index into `labels`, -1 where samples of different labels meet.
+    `nodes` counts all nodes, sent or not.
+    """
+
+    kind: Literal["tree"] = "tree"
+    step: Annotated[int, Field(ge=0, lt=2**53, description="Trainer step")]
+    parents: NodeColumn
+    tokens: NodeColumn
+    samples: NodeColumn
+    label: NodeColumn
+    labels: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=MAX_TREE_NODES)]
+    nodes: int
+    total_tokens: int  # of the forest
+    sample_tokens: int  # of the samples, each alone
+
+    @model_validator(mode="after")
+    def _is_a_forest(self) -> Self:
+        sizes = {len(self.parents), len(self.tokens), len(self.samples), len(self.label)}
+        if len(sizes) > 1:
+            raise ValueError("parents, tokens, samples and label must have one entry for each node")
+        if any(not -1 <= parent < node for node, parent in enumerate(self.parents)):
+            raise ValueError("the parent of a node must come before it, or be -1")
+        if any(not -1 <= label < len(self.labels) for label in self.label):
+            raise ValueError("a label must be an index into labels, or -1")
+        if any(count < 1 for count in (*self.tokens, *self.samples)):
+            raise ValueError("a node has at least one token and one sample")
+        return self
 
 
 class GateDecision(Item):
@@ -159,6 +205,7 @@ Event = Annotated[
     Metrics
     | Clock
     | PoolSnapshot
+    | TreeSnapshot
     | GateDecision
     | Devices
     | Spans

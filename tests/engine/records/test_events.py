@@ -14,6 +14,15 @@ from engine.records.events import Event, Metrics, encode_number
 ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
 BASE = {"source": "trainer-0", "seq": 1, "at": 1.5}
 
+TREE = {
+    "kind": "tree", "step": 3, "parents": [-1, 0], "tokens": [3, 1], "samples": [2, 1],
+    "label": [0, -1], "labels": ["3 hops"], "nodes": 2, "total_tokens": 4, "sample_tokens": 7,
+}  # fmt: skip
+
+
+def test_a_tree_is_taken() -> None:
+    assert ADAPTER.validate_json(json.dumps({**BASE, **TREE})).kind == "tree"
+
 
 @given(st.floats())
 def test_every_number_survives_json(value: float) -> None:
@@ -49,6 +58,11 @@ def test_an_item_survives_its_own_json(value: float) -> None:
         {"kind": "rumour"},
         {"kind": "log", "text": "x" * 20_001},
         {"kind": "trajectories", "shard": "../../etc", "rows": []},
+        {**TREE, "parents": [-1]},
+        {**TREE, "parents": [1, -1]},
+        {**TREE, "label": [0, 1]},
+        {**TREE, "tokens": [3, 0]},
+        {**TREE, "labels": ["x" * 201]},
     ],
 )
 def test_it_refuses_a_malformed_item(fields: dict[str, Any]) -> None:
