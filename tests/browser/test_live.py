@@ -167,6 +167,38 @@ def test_the_pool_is_live_and_conserves(visit, owner, working) -> None:
     expect(page.locator("#pool-law")).to_contain_text("does not hold")
 
 
+def test_the_tree_of_a_batch_is_live(visit, owner, working) -> None:
+    page = visit(owner, reverse("run_tree", args=[working.run.pk]))
+    expect(page.locator("#tree-empty")).to_contain_text("No batch yet")
+    hostile = "<img src=x onerror='window.pwned=1'>"
+
+    def report(step: int, tokens: int) -> None:
+        working.at = time.time()
+        working.report(
+            "trainer-0", kind="tree", step=step, parents=[-1, 0, 0, -1], tokens=[tokens, 5, 6, 9],
+            samples=[2, 1, 1, 1], label=[-1, 0, 1, 0], labels=[hostile, "4 hops"], nodes=5,
+            total_tokens=tokens + 20, sample_tokens=2 * tokens + 20,
+        )  # fmt: skip
+        working.send()
+
+    aside(report, 10, 20)
+    expect(page.locator("#tree-readout")).to_contain_text("60 tokens, 40 computed: 1.50 times")
+    expect(page.locator("#tree-left-out")).to_contain_text("smallest 1 of 5")
+    blocks = page.locator("#tree-icicle rect")
+    expect(blocks).to_have_count(4)
+    blocks.nth(0).focus()
+    expect(page.locator("#tree-readout")).to_contain_text("20 tokens, computed once for 2 samples")
+    blocks.nth(1).hover()
+    expect(page.locator("#tree-readout")).to_contain_text(hostile)
+    aside(report, 20, 40)
+    expect(page.locator("#tree-about")).to_contain_text("trainer step 20")
+    page.get_by_role("button", name="Earlier").click()
+    expect(page.locator("#tree-about")).to_contain_text("trainer step 10")
+    page.get_by_role("button", name="Newest").click()
+    expect(page.locator("#tree-about")).to_contain_text("trainer step 20")
+    assert page.evaluate("window.pwned") is None
+
+
 def test_home_shows_a_run_that_starts(visit, owner, project, played) -> None:
     page = visit(owner, reverse("project_home", args=[project.pk]))
     expect(page.locator("#active")).to_contain_text("Nothing runs")

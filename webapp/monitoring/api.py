@@ -98,6 +98,21 @@ def read_decisions(
     return {"cursor": run.cursor, "items": queries.decisions(run, before, limit)}
 
 
+@router.get("/runs/{run_id}/trees", response=Events)
+def read_trees(
+    request: HttpRequest,
+    run_id: str,
+    before: EventId = None,
+    limit: Annotated[int, Query(ge=1, le=20)] = 1,
+) -> Any:
+    """The prefix forests of training batches, the newest first; `before` is an item's id.
+
+    By column and in depth-first order: the parent, tokens, samples and label of each node.
+    """
+    run = _run(request, run_id)
+    return {"cursor": run.cursor, "items": queries.trees(run, before, limit)}
+
+
 @router.get("/runs/{run_id}/logs", response=Events)
 def read_logs(
     request: HttpRequest,

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 MIN_INTERVAL_S = 0.25
 CURSOR_EVERY_S = 5.0
-LATEST_WINS = ("state", "pool", "devices")
+LATEST_WINS = ("state", "pool", "tree", "devices")
 
 
 class Subscriber(Protocol):

@@ -79,8 +79,9 @@ def read_run(run_id: str, after: int) -> Update:
 
 
 def _events(run: Run, after: int, upto: int) -> list[dict[str, Any]]:
-    """Decisions, logs, spans and clocks since then; of the pool only the newest snapshot."""
-    found = queries.events_after(run, ["decision", "log", "spans", "clock", "pool"], after, upto)
+    """Decisions, logs, spans and clocks since then; of pool and tree only the newest snapshot."""
+    kinds = ["decision", "log", "spans", "clock", "pool", "tree"]
+    found = queries.events_after(run, kinds, after, upto)
     by_kind: dict[str, list[RunEvent]] = {}
     for event in found.order_by("-cursor", "-pk")[: 4 * MAX_ROWS]:
         by_kind.setdefault(event.kind, []).append(event)
@@ -90,9 +91,10 @@ def _events(run: Run, after: int, upto: int) -> list[dict[str, Any]]:
             rows = [queries.event_row(event) for event in reversed(events[:MAX_ROWS])]
             more = len(events) > MAX_ROWS
             messages.append({"kind": kind, "cursor": after, "rows": rows, "more": more})
-    if pool := by_kind.get("pool"):
-        newest = max(pool, key=lambda event: (event.at, event.pk))
-        messages.append({"kind": "pool", "cursor": after, "pool": queries.event_row(newest)})
+    for kind in ("pool", "tree"):
+        if snapshots := by_kind.get(kind):
+            newest = max(snapshots, key=lambda event: (event.at, event.pk))
+            messages.append({"kind": kind, "cursor": after, kind: queries.event_row(newest)})
     return messages
 
 

@@ -1,5 +1,6 @@
 """The curated charts of a run, and what the chart scripts are given with the page."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -112,6 +113,29 @@ PANELS = [
     ),
 ]
 
+TREE_PANELS = [
+    Panel(
+        "tree_ratio",
+        gettext_lazy("Token ratio"),
+        ("train/tree_token_ratio",),
+        gettext_lazy("tokens of the samples / tokens computed"),
+    ),
+    Panel(
+        "tree_flops",
+        gettext_lazy("FLOPs saved"),
+        ("train/tree_saved_flops_share",),
+        gettext_lazy("share of the unmerged batch"),
+        share=True,
+    ),
+    Panel(
+        "tree_memory",
+        gettext_lazy("Memory saved"),
+        ("train/tree_saved_memory_share",),
+        gettext_lazy("share of the unmerged batch"),
+        share=True,
+    ),
+]
+
 
 def _panel(panel: Panel) -> dict[str, Any]:
     words = {"title": str(panel.title), "unit": str(panel.unit)}
@@ -133,14 +157,14 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def chart_data(run: Run) -> dict[str, Any]:
+def chart_data(run: Run, panels: Sequence[Panel] = PANELS) -> dict[str, Any]:
     """First data of the chart scripts. The cursor is read first: what is stored after it is sent
     once more, which changes nothing, rather than missed.
     """
     return {
         "charts": {
             "runs": [_run(run)],
-            "panels": [_panel(panel) for panel in PANELS],
+            "panels": [_panel(panel) for panel in panels],
             "series": {run.pk: series_list(run)},
             "clocks": {run.pk: clocks(run)},
         }

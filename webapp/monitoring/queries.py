@@ -148,6 +148,11 @@ def decisions(run: Run, before: int | None = None, limit: int = 100) -> list[dic
     return _newest(run, "decision", before, limit)
 
 
+def trees(run: Run, before: int | None = None, limit: int = 1) -> list[dict[str, Any]]:
+    """Prefix forests of training batches, newest first; `before` is the id of the last one."""
+    return _newest(run, "tree", before, limit)
+
+
 def logs(
     run: Run,
     *,

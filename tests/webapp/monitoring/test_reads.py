@@ -230,6 +230,20 @@ def test_pool_history_is_thinned_and_keeps_the_newest(driver: Driver, api: Api) 
     assert [item["at"] for item in since] == [98.0, 99.0]
 
 
+def test_trees_come_newest_first_and_page_back(driver: Driver, api: Api) -> None:
+    tree = {
+        "kind": "tree", "source": "trainer-0", "parents": [-1, 0], "tokens": [3, 1],
+        "samples": [2, 1], "label": [0, 0], "labels": ["3 hops"], "nodes": 2, "total_tokens": 4,
+        "sample_tokens": 7,
+    }  # fmt: skip
+    store(driver, *[{**tree, "seq": n, "at": float(n), "step": 10 * n} for n in (1, 2, 3)])
+    path = f"runs/{driver.run.pk}/trees"
+    (newest,) = api("GET", path).json()["items"]
+    assert (newest["step"], newest["parents"], newest["labels"]) == (30, [-1, 0], ["3 hops"])
+    earlier = api("GET", f"{path}?before={newest['id']}&limit=20").json()["items"]
+    assert [item["step"] for item in earlier] == [20, 10]
+
+
 def test_lanes_tell_how_busy_each_actor_was(driver: Driver, api: Api) -> None:
     spans = [["generate", 100.0, 104.0], ["idle", 104.0, 108.0], ["train", 108.0, 110.0]]
     store(

@@ -1,4 +1,4 @@
-"""Tabs of a run that show what it reported: Charts, Pool, Devices, Logs."""
+"""Tabs of a run that show what it reported: Charts, Pool, Tree, Devices, Logs."""
 
 import time
 
@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from webapp.experiments.models import Run
 from webapp.experiments.pages.run import RUNS, run_context
 from webapp.monitoring import queries
-from webapp.monitoring.overview import chart_data
+from webapp.monitoring.overview import TREE_PANELS, chart_data
 from webapp.pages import page_of, show
 
 LOG_PAGE = 300
@@ -31,6 +31,14 @@ def pool(request: HttpRequest, run: Run) -> HttpResponse:
         "decisions": queries.decisions(run),
     }
     return show(request, "monitoring/run_pool.html", run_context(run, "pool") | {"pool": data})
+
+
+@page_of(RUNS)
+def tree(request: HttpRequest, run: Run) -> HttpResponse:
+    data = {"newest": next(iter(queries.trees(run)), None)}
+    context = run_context(run, "tree") | chart_data(run, TREE_PANELS) | {"tree": data}
+    context["is_off"] = run.spec.get("trainer", {}).get("tree_merge") == "off"
+    return show(request, "monitoring/run_tree.html", context)
 
 
 @page_of(RUNS)
