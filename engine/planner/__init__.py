@@ -1,0 +1,52 @@
+"""What a model costs, from its configuration alone: parameters, FLOPs, memory. No torch."""
+
+from engine.planner.architecture import (
+    Architecture,
+    Latent,
+    Layer,
+    LayerKind,
+    Lightning,
+    Mlp,
+    Softmax,
+    softmax_twin,
+)
+from engine.planner.configs import (
+    ConfigError,
+    from_spec,
+    read_config,
+    read_config_file,
+    shipped,
+    shipped_names,
+)
+from engine.planner.flops import Convention, Flops, generation, next_token, prefill, training
+from engine.planner.memory import Memory, kv_bytes_per_token, memory, state_bytes
+from engine.planner.parameters import Parameters, parameters
+
+__all__ = [
+    "Architecture",
+    "ConfigError",
+    "Convention",
+    "Flops",
+    "Latent",
+    "Layer",
+    "LayerKind",
+    "Lightning",
+    "Memory",
+    "Mlp",
+    "Parameters",
+    "Softmax",
+    "from_spec",
+    "generation",
+    "kv_bytes_per_token",
+    "memory",
+    "next_token",
+    "parameters",
+    "prefill",
+    "read_config",
+    "read_config_file",
+    "shipped",
+    "shipped_names",
+    "softmax_twin",
+    "state_bytes",
+    "training",
+]
