@@ -1,7 +1,7 @@
 """The optimizer of one stage: AdamW, or Muon for matrices beside AdamW for the rest."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,44 +11,51 @@ from engine.spec import OptimizerSpec
 
 
 class FusedMatrix:
-    """A matrix that holds several ones, whose parts Muon must see alone.
+    """A parameter that holds several matrices, which Muon must see alone.
 
-    Rows are laid out as [groups, parts, rows]: q, k and v interleaved per head are (heads, 3),
-    gate and up one after the other (1, 2). Orthogonalised together they would be mixed
-    (Moonlight, 2502.16982).
+    Its rows (all dimensions but the last) come in groups, each with the same parts: q, k and v
+    interleaved per head are 4 groups of (1, 1, 1), gate and up one after the other a group of
+    (1, 1); four queries that share a key and a value (4, 1, 1). Only ratios of rows are given.
+    Orthogonalised together the matrices would be mixed (Moonlight, 2502.16982).
     """
 
-    def __init__(self, parameter: nn.Parameter, groups: int, parts: int) -> None:
+    def __init__(self, parameter: nn.Parameter, groups: int, rows: Sequence[int]) -> None:
         self._parameter = parameter
-        self._shape = (groups, parts, parameter.shape[0] // (groups * parts), parameter.shape[1])
+        columns = parameter.shape[-1]
+        unit = parameter.numel() // (columns * groups * sum(rows))
+        self._shape = (groups, unit * sum(rows), columns)
+        self._rows = [unit * count for count in rows]
         self.pieces = [
-            nn.Parameter(parameter.detach().view(self._shape)[:, part].flatten(0, 1).clone())
-            for part in range(parts)
+            nn.Parameter(part.flatten(0, 1).clone()) for part in self._parts(parameter.detach())
         ]
+
+    def _parts(self, tensor: Tensor) -> tuple[Tensor, ...]:
+        """Views [groups, rows, columns] of a tensor that is laid out like the parameter."""
+        return torch.split(tensor.view(self._shape), self._rows, dim=1)
 
     @torch.no_grad()
     def pull(self) -> None:
-        """Copies values and gradient of the matrix into its pieces."""
+        """Copies values and gradient of the parameter into its pieces."""
         gradient = self._parameter.grad
-        for part, piece in enumerate(self.pieces):
-            piece.copy_(self._parameter.view(self._shape)[:, part].flatten(0, 1))
-            piece.grad = (
-                None if gradient is None else gradient.view(self._shape)[:, part].flatten(0, 1)
-            )
+        for piece, part in zip(self.pieces, self._parts(self._parameter), strict=True):
+            piece.copy_(part.flatten(0, 1))
+            piece.grad = None
+        if gradient is not None:
+            for piece, part in zip(self.pieces, self._parts(gradient), strict=True):
+                piece.grad = part.flatten(0, 1)
 
     @torch.no_grad()
     def push(self) -> None:
         """Copies the values of the pieces back."""
-        groups, _, rows, columns = self._shape
-        for part, piece in enumerate(self.pieces):
-            self._parameter.view(self._shape)[:, part].copy_(piece.view(groups, rows, columns))
+        for piece, part in zip(self.pieces, self._parts(self._parameter), strict=True):
+            part.copy_(piece.view(part.shape))
 
 
 class StageOptimizer:
     """Clips, sets the learning rate of this step and updates the parameters.
 
-    fused: name -> (groups, parts), see FusedMatrix; embeddings: names of 2-D parameters that stay
-    with AdamW, as gains, biases and convolutions do.
+    fused: name -> (groups, rows of each part), see FusedMatrix; tables: names of 2-D parameters
+    that stay with AdamW, as gains, biases and convolutions do.
     """
 
     def __init__(
@@ -56,8 +63,8 @@ class StageOptimizer:
         parameters: Mapping[str, nn.Parameter],
         spec: OptimizerSpec,
         steps: int,
-        fused: Mapping[str, tuple[int, int]],
-        embeddings: frozenset[str],
+        fused: Mapping[str, tuple[int, Sequence[int]]],
+        tables: frozenset[str],
     ) -> None:
         self.spec = spec
         self.steps = steps
@@ -68,7 +75,7 @@ class StageOptimizer:
             matrices = {
                 name: parameter
                 for name, parameter in parameters.items()
-                if parameter.ndim == 2 and name not in embeddings
+                if (parameter.ndim == 2 or name in fused) and name not in tables
             }
         self._fused = [
             FusedMatrix(matrices[name], *layout)

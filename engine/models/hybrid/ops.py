@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 
@@ -13,7 +13,7 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         width = x.shape[-1]
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_at_least_fp32(x.dtype))
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=at_least_fp32(x.dtype))
         scale = (norm.square() / width + eps).rsqrt().to(x.dtype)
         ctx.save_for_backward(x, weight, scale)
         normed: Tensor = x * scale
@@ -36,6 +36,16 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call,no-any-return]
 
 
+class RmsNorm(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, self.eps)
+
+
 def _column_sums(x: Tensor, dims: int = 1) -> Tensor:
     """Sums over all but the last `dims` dimensions; as a product, which accumulates in fp32."""
     shape = x.shape[-dims:]
@@ -43,8 +53,8 @@ def _column_sums(x: Tensor, dims: int = 1) -> Tensor:
     return (flat.new_ones(1, flat.shape[0]) @ flat).view(shape)
 
 
-def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype == torch.bfloat16 else dtype
+def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 class _CausalConv(torch.autograd.Function):
@@ -87,6 +97,44 @@ def causal_conv(x: Tensor, weight: Tensor, tail: Tensor | None = None) -> Tensor
     return _CausalConv.apply(extended, weight)  # type: ignore[no-untyped-call,no-any-return]
 
 
+class _BranchedConv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, *sources: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, *sources)
+        out = x * weight[0]
+        for tap, source in zip(weight[1:], sources, strict=True):
+            out.addcmul_(_before(x, source), tap)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grads
+        x, weight, *sources = ctx.saved_tensors
+        d_x = grad * weight[0]
+        d_weight = torch.empty_like(weight)
+        d_weight[0] = _column_sums(grad * x, weight.dim() - 1)
+        for lag, source in enumerate(sources, start=1):
+            d_weight[lag] = _column_sums(grad * _before(x, source), weight.dim() - 1)
+            there = source >= 0  # siblings read the same token: its gradient is their sum
+            d_x[0].index_add_(0, source[there], (grad[0] * weight[lag])[there])
+        return d_x, d_weight, *[None] * len(sources)
+
+
+def _before(x: Tensor, source: Tensor) -> Tensor:
+    """x[:, source], and zeros where source is -1; x: [1, tokens, heads, dim]."""
+    found = x[0].index_select(0, source.clamp(min=0))
+    return found.masked_fill_((source < 0)[:, None, None], 0)[None]
+
+
+def branched_conv(x: Tensor, weight: Tensor, sources: list[Tensor]) -> Tensor:
+    """`causal_conv` along the branches of prefix trees.
+
+    x: [1, tokens, heads, dim]; weight: [taps, heads, dim]; sources[lag - 1] [tokens]: the token
+    `lag` places before each one in its own sequence, -1 where there is none.
+    """
+    return _BranchedConv.apply(x, weight, *sources)  # type: ignore[no-untyped-call,no-any-return]
+
+
 @lru_cache(maxsize=32)
 def rotary_table(dim: int, base: float, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines [length, dim] of rotary positions, computed in fp64."""
@@ -97,8 +145,14 @@ def rotary_table(dim: int, base: float, length: int, dtype: torch.dtype) -> tupl
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions on x [batch, heads, tokens, dim]; cos, sin broadcast against it."""
-    half = x.shape[-1] // 2
+    """Rotary positions on x [batch, heads, tokens, dim].
+
+    cos, sin: [..., tokens, rotary dim], which may be less than dim: the rest stays as it is.
+    """
+    turning = cos.shape[-1]
+    if turning < x.shape[-1]:
+        return torch.cat([rotate(x[..., :turning], cos, sin), x[..., turning:]], dim=-1)
+    half = turning // 2
     turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)
     return x * cos + turned * sin
 
@@ -107,10 +161,18 @@ SHORT = 512  # tokens up to which plain products beat the fused kernel on a CPU 
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal softmax attention of whole sequences; q, k, v: [batch, heads, tokens, dim]."""
-    tokens = q.shape[2]
+    """Causal softmax attention of whole sequences.
+
+    q: [batch, heads, tokens, dim]; k, v: [batch, kv heads, tokens, dim], kv heads dividing heads:
+    neighbouring queries share keys.
+    """
+    tokens, shared = q.shape[2], q.shape[1] // k.shape[1]
     if tokens > SHORT or q.device.type != "cpu" or q.dtype != torch.bfloat16:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=shared > 1
+        )
+    if shared > 1:
+        k, v = (x.repeat_interleave(shared, dim=1) for x in (k, v))
     scores = torch.matmul(q * (1 / math.sqrt(q.shape[-1])), k.transpose(-1, -2))
     scores = scores + torch.full((tokens, tokens), -torch.inf, dtype=q.dtype).triu_(1)
     return torch.softmax(scores, dim=-1) @ v
@@ -119,12 +181,16 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def cached_attention(q: Tensor, keys: Tensor, values: Tensor, start: Tensor) -> Tensor:
     """Softmax attention of new tokens against the cache that holds them already.
 
-    q: [batch, heads, tokens, dim]; keys, values: [batch, heads, context, dim];
+    q: [batch, heads, tokens, dim]; keys, values: [batch, kv heads, context, dim];
     start [batch]: position of the first new token of each row.
     """
-    context = keys.shape[2]
-    position = start[:, None] + torch.arange(q.shape[2], device=q.device)
+    (batch, _, tokens, dim), (_, kv_heads, context, _) = q.shape, keys.shape
+    position = start[:, None] + torch.arange(tokens, device=q.device)
     hidden = torch.arange(context, device=q.device) > position[..., None]
-    scores = torch.matmul(q.to(keys.dtype) * (1 / math.sqrt(q.shape[-1])), keys.transpose(-1, -2))
-    scores = scores.float().masked_fill_(hidden[:, None], -torch.inf)
-    return (torch.softmax(scores, dim=-1).to(values.dtype) @ values).to(q.dtype)
+    # Queries that share keys are rows of one product.
+    rows = (q.to(keys.dtype) * (1 / math.sqrt(dim))).reshape(batch, kv_heads, -1, dim)
+    scores = torch.matmul(rows, keys.transpose(-1, -2))
+    scores = scores.to(at_least_fp32(scores.dtype)).view(batch, kv_heads, -1, tokens, context)
+    scores = scores.masked_fill_(hidden[:, None, None], -torch.inf)
+    mixed = torch.softmax(scores, dim=-1).to(values.dtype).flatten(2, 3) @ values
+    return mixed.view(q.shape).to(q.dtype)

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, MiniMaxConfig, MiniMa
 
 from engine.models.hybrid import HybridCache, HybridConfig, HybridForCausalLM
 from engine.models.hybrid.config import LIGHTNING, SOFTMAX
-from engine.models.hybrid.layers import LightningMixer
+from engine.models.hybrid.mixers import LightningMixer
 from engine.models.hybrid.ops import causal_attention, causal_conv, rms_norm
 from engine.spec import ModelSpec
 
@@ -195,13 +195,18 @@ def test_it_refuses_more_tokens_than_the_cache_has_room_for() -> None:
 
 
 @torch.no_grad()
-def test_right_padding_changes_nothing_and_left_padding_is_refused() -> None:
+def test_padding_on_either_side_changes_nothing() -> None:
     model = build()
     ids = draw_ids(2, 12)
     padded = torch.cat([ids, torch.zeros(2, 30, dtype=torch.long)], dim=1)
-    assert torch.allclose(model(padded).logits[:, :12], model(ids).logits, atol=1e-5)
-    with pytest.raises(ValueError, match="padded on the left"):
-        model(ids, attention_mask=torch.tensor([[0] + [1] * 11] * 2))
+    expected = model(ids).logits
+    assert torch.allclose(model(padded).logits[:, :12], expected, atol=1e-5)
+    ragged = torch.stack([padded[0].roll(30), padded[1].roll(7)])
+    mask = torch.zeros(2, 42, dtype=torch.long)
+    mask[0, 30:] = mask[1, 7:19] = 1
+    logits = model(ragged, attention_mask=mask).logits
+    assert torch.allclose(logits[0, 30:], expected[0], atol=1e-5)
+    assert torch.allclose(logits[1, 7:19], expected[1], atol=1e-5)
 
 
 @torch.no_grad()

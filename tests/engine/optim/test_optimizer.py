@@ -31,7 +31,7 @@ def fill_gradients(named: dict[str, nn.Parameter], seed: int) -> None:
 
 
 def build(named: dict[str, nn.Parameter], spec: OptimizerSpec, steps: int = 10) -> StageOptimizer:
-    return StageOptimizer(named, spec, steps, {"qkv": (2, 3)}, frozenset(["embedding"]))
+    return StageOptimizer(named, spec, steps, {"qkv": (2, (1, 1, 1))}, frozenset(["embedding"]))
 
 
 def test_muon_sees_each_part_of_a_fused_matrix_alone() -> None:
@@ -52,6 +52,38 @@ def test_muon_sees_each_part_of_a_fused_matrix_alone() -> None:
     result = named["qkv"].detach().view(2, 3, 4, 8)
     for part, piece in enumerate(alone):
         assert torch.allclose(result[:, part].flatten(0, 1), piece, atol=1e-6)
+
+
+def test_muon_sees_experts_and_shared_keys_alone() -> None:
+    """Against torch's Muon: 2 groups of 2 queries, a key, a value; 3 experts with gate and up."""
+    shapes = {"gqa": (2 * 4 * 3, 8), "experts": (3, 2 * 5, 8)}
+    generator = torch.Generator().manual_seed(0)
+    named = {
+        name: nn.Parameter(torch.randn(shape, generator=generator))
+        for name, shape in shapes.items()
+    }
+
+    def parts(gqa: torch.Tensor, experts: torch.Tensor) -> list[torch.Tensor]:
+        heads = gqa.view(2, 4, 3, 8)
+        shared = [heads[:, :2], heads[:, 2], heads[:, 3]]
+        gates = [half for expert in experts for half in (expert[:5], expert[5:])]
+        return [part.reshape(-1, 8).clone() for part in (*shared, *gates)]
+
+    alone = [nn.Parameter(part) for part in parts(named["gqa"].detach(), named["experts"].detach())]
+    oracle = torch.optim.Muon(alone, lr=0.02, weight_decay=MUON.weight_decay)
+    fused = {"gqa": (2, (2, 1, 1)), "experts": (1, (1, 1) * 3)}
+    optimizer = StageOptimizer(named, MUON, 10, fused, frozenset())
+    for seed in range(2):
+        fill_gradients(named, seed)
+        for piece, gradient in zip(
+            alone, parts(named["gqa"].grad, named["experts"].grad), strict=True
+        ):
+            piece.grad = gradient
+        optimizer.step()
+        oracle.step()
+    result = parts(named["gqa"].detach(), named["experts"].detach())
+    for part, piece in zip(result, alone, strict=True):
+        assert torch.allclose(part, piece, atol=1e-6)
 
 
 def test_embeddings_gains_and_convolutions_stay_with_adamw() -> None:
