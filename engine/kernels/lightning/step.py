@@ -18,7 +18,7 @@ def lightning_step(
             f"state {list(state.shape)} is {state.dtype}: it must be fp32, or slow heads are lost"
         )
     batch, heads, dim, width = state.shape
-    decay = torch.exp(-slopes)[:, None, None]
+    decay = torch.exp(-slopes.to(state.dtype))[:, None, None]
     q, k, v = (x.to(state.dtype) for x in (q, k, v))
     if live is not None:
         row = live[:, None, None]
@@ -26,5 +26,5 @@ def lightning_step(
         k = torch.where(row, k, 0.0)
     state.mul_(decay)
     flat = state.view(batch * heads, dim, width)
-    flat.baddbmm_(k.reshape(-1, dim, 1), v.reshape(-1, 1, width))
+    flat.addcmul_(k.reshape(-1, dim, 1), v.reshape(-1, 1, width))
     return torch.bmm(q.reshape(-1, 1, dim), flat).view(batch, heads, width)
