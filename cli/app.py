@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cli import plan
 from workers.local.places import CHECKOUT, UserError, find_places
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(plan.app, name="plan")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 NOT_RUNNING = 3
 VLLM = CHECKOUT / ".venv-vllm"

@@ -10,6 +10,7 @@ from engine.planner.architecture import (
     Softmax,
     softmax_twin,
 )
+from engine.planner.comparison import Costs, Ratio, conventions, costs, ratio
 from engine.planner.configs import (
     ConfigError,
     from_spec,
@@ -26,6 +27,7 @@ __all__ = [
     "Architecture",
     "ConfigError",
     "Convention",
+    "Costs",
     "Flops",
     "Latent",
     "Layer",
@@ -34,7 +36,10 @@ __all__ = [
     "Memory",
     "Mlp",
     "Parameters",
+    "Ratio",
     "Softmax",
+    "conventions",
+    "costs",
     "from_spec",
     "generation",
     "kv_bytes_per_token",
@@ -42,6 +47,7 @@ __all__ = [
     "next_token",
     "parameters",
     "prefill",
+    "ratio",
     "read_config",
     "read_config_file",
     "shipped",

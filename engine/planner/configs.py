@@ -86,7 +86,7 @@ def read_config_file(path: Path) -> Architecture:
     """The shape in a config.json, or in a checkpoint folder that holds one. Raises ConfigError."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        values = json.loads(file.read_text())
+        values = json.loads(file.read_bytes())
     except OSError as error:
         raise ConfigError(f"{file} cannot be read ({error.strerror}).") from None
     except ValueError:
