@@ -151,11 +151,17 @@ class PoolSpec(SpecModel):
 
 
 class TrainerSpec(SpecModel):
-    """Processes and precision of training."""
+    """Processes, precision and micro-batches of training."""
 
     workers: int = Field(1, ge=1, le=1024)
     threads: int = Field(1, ge=1, le=256, description="CPU threads of each process")
     precision: Literal["float32", "bfloat16"] = "bfloat16"
+    tree_merge: Literal["auto", "on", "off"] = Field(
+        "auto", description="Compute prefixes that samples share once; auto: where it pays"
+    )
+    pack_tokens: int = Field(
+        2048, ge=16, description="Tokens in memory at once, at most; shared ones count once"
+    )
 
 
 class CheckpointSpec(SpecModel):

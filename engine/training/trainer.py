@@ -1,8 +1,8 @@
 """The trainer: token batches to gradients, gradients to steps, steps to policy versions."""
 
-import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,16 @@ from engine.algorithms.batch import TokenBatch, collate
 from engine.algorithms.losses import cispo, sft
 from engine.algorithms.statistics import off_policy_statistics
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
-from engine.models.logprobs import TokenLogProbs, token_logprobs
 from engine.optim.optimizer import StageOptimizer
+from engine.planner.configs import from_spec
 from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, RlStage, SftStage
 from engine.training.checkpoint import read_checkpoint, read_tensors, save_checkpoint
+from engine.training.passes import passes, samples_work
 from engine.training.precision import choose_precision
+from engine.trees.statistics import Cost, Work, sharing
 
 logger = logging.getLogger(__name__)
-
-MICRO_BATCH_TOKENS = 2048
 
 TokenLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logprobs, behaviour, advantages
 AllReduce = Callable[[Tensor], None]  # sums a tensor over all ranks, in place
@@ -58,8 +58,8 @@ class Trainer:
         logger.info(sentence)
         self._compute = self.model
         if self.dtype != torch.float32:
-            self._compute = copy.deepcopy(self.model).body_(self.dtype)
-            self._compute.embedding = self.model.embedding
+            self._compute = self.model.copy_in(self.dtype)
+        self._cost = Cost.of(from_spec(spec.model, spec.name))
         self.version = 0
         self.stage: SftStage | RlStage | None = None
         self.optimizer: StageOptimizer | None = None
@@ -72,7 +72,7 @@ class Trainer:
             stage.optimizer,
             stage.steps,
             self.model.fused_matrices(),
-            frozenset(["embedding.weight"]),
+            self.model.tables(),
         )
 
     @property
@@ -88,7 +88,8 @@ class Trainer:
         """One step of supervised learning on the demonstrations' unmasked tokens."""
         segments = [segment for one in demonstrations for segment in one.segments]
         batch = collate(segments, [0.0] * len(segments))
-        _, figures = self._update(batch, lambda logprobs, *_: sft(logprobs), 1.0)
+        alone = range(len(segments))
+        _, figures = self._update(batch, alone, lambda logprobs, *_: sft(logprobs), 1.0)
         return figures
 
     def rl_step(self, groups: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
@@ -100,15 +101,16 @@ class Trainer:
         stage = self.stage
         if not isinstance(stage, RlStage):
             raise RuntimeError("rl_step needs a stage of kind rl: call begin first")
-        segments, advantages = [], []
+        segments, advantages, members = [], [], []
         flat = 0
-        for group in groups:
+        for number, group in enumerate(groups):
             values = group_normalised([one.reward.value for one in group])
             flat += not any(values)
             for one, advantage in zip(group, values, strict=True):
                 if advantage:
                     segments += one.segments
                     advantages += [advantage] * len(one.segments)
+                    members += [number] * len(one.segments)
         figures = {
             "zero_variance_share": flat / len(groups),
             **_reward_figures([one for group in groups for one in group]),
@@ -122,6 +124,7 @@ class Trainer:
             raise ValueError("A trajectory was sampled by a version that does not exist yet")
         logprobs, update = self._update(
             batch,
+            members,
             lambda logprobs, behaviour, advantages: cispo(
                 logprobs, behaviour, advantages, stage.weight_max
             ),
@@ -170,31 +173,39 @@ class Trainer:
         return self.optimizer
 
     def _update(
-        self, batch: TokenBatch, token_loss: TokenLoss, temperature: float
+        self,
+        batch: TokenBatch,
+        groups: Sequence[int],
+        token_loss: TokenLoss,
+        temperature: float,
     ) -> tuple[Tensor, dict[str, float]]:
-        """Gradient and step; returns the log-probs before it, [rows, tokens], and figures."""
+        """Gradient and step; returns the log-probs before it, [rows, tokens], and figures.
+
+        `groups` numbers the group of each row.
+        """
         optimizer = self._optimizer()
         loss_tokens = batch.loss_tokens
         all_logprobs = torch.zeros_like(batch.behaviour)
-        totals = torch.zeros(3, dtype=torch.float64)  # loss, entropy, accuracy
+        totals = torch.zeros(6, dtype=torch.float64)  # loss, entropy, accuracy; work
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
-        for index, piece in batch.pieces(MICRO_BATCH_TOKENS, self.rank, self.world):
-            mask = piece.loss_mask
-            found = self._logprobs(piece, temperature)
-            losses = token_loss(found.logprobs, piece.behaviour[mask], piece.advantages[mask])
+        how = self.spec.trainer
+        for one in passes(batch, groups, how.tree_merge, how.pack_tokens, self.rank, self.world):
+            found = one.logprobs(self._compute, self.model.head_weight, temperature)
+            place = one.place
+            losses = token_loss(found.logprobs, batch.behaviour[place], batch.advantages[place])
             loss = token_mean(losses, loss_tokens)
             loss.backward()  # type: ignore[no-untyped-call]
             self._collect_gradients()
-            row, token = mask.nonzero(as_tuple=True)
-            all_logprobs[index[row], token] = found.logprobs.detach()
+            all_logprobs[place] = found.logprobs.detach()
             sums = torch.stack([found.entropies.sum(), found.likeliest.sum()])
-            totals += torch.cat([loss.detach()[None], sums / loss_tokens])
+            work = torch.tensor(astuple(one.work))
+            totals += torch.cat([loss.detach()[None], sums / loss_tokens, work])
         self._sum_over_ranks(all_logprobs, totals, *(p.grad for p in self.model.parameters()))
         statistics = optimizer.step()
         self.version += 1
         self._refresh_copy()
-        return all_logprobs, {
+        figures = {
             "loss": float(totals[0]),
             "entropy": float(totals[1]),
             "token_accuracy": float(totals[2]),
@@ -202,12 +213,9 @@ class Trainer:
             "batch_tokens": float(batch.lengths.sum()),
             **statistics,
         }
-
-    def _logprobs(self, piece: TokenBatch, temperature: float) -> TokenLogProbs:
-        hidden = self._compute.hidden(piece.ids)
-        rows = hidden[:, :-1][piece.loss_mask[:, 1:]]
-        targets = piece.ids[piece.loss_mask]
-        return token_logprobs(rows, self.model.embedding.weight, targets, temperature)
+        if how.tree_merge != "off":
+            figures |= sharing(samples_work(batch), Work(*totals[3:].tolist()), self._cost)
+        return all_logprobs, figures
 
     @torch.no_grad()
     def _collect_gradients(self) -> None:

@@ -17,6 +17,11 @@ from workers.cluster.pool_actor import Batch, PoolPlan
 SFT_CHUNK_S = 1.0  # of supervised steps between two looks at what people wish
 TOLD_EVERY_S = 2.0
 
+TREE_FIGURES = {
+    "tree_token_ratio": "train/tree_token_ratio",
+    "tree_saved_flops_share": "train/tree_saved_flops_share",
+    "tree_saved_memory_share": "train/tree_saved_memory_share",
+}
 RL_FIGURES = {
     "loss": "train/loss",
     "grad_norm": "train/grad_norm",
@@ -30,6 +35,7 @@ RL_FIGURES = {
     "lr": "train/lr",
     "step_s": "train/step_s",
     "loss_tokens": "train/tokens",
+    **TREE_FIGURES,
 }
 SFT_FIGURES = {
     "loss": "sft/loss",
@@ -38,6 +44,7 @@ SFT_FIGURES = {
     "lr": "train/lr",
     "step_s": "train/step_s",
     "loss_tokens": "train/tokens",
+    **TREE_FIGURES,
 }
 
 

@@ -1,0 +1,102 @@
+"""How a step's batch is cut into passes of the model: padded rows, or packs of prefix trees."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from engine.algorithms.batch import TokenBatch
+from engine.models.hybrid import HybridForCausalLM
+from engine.models.logprobs import TokenLogProbs, token_logprobs
+from engine.trees.batch import TreeBatch, tree_batch
+from engine.trees.build import Ints
+from engine.trees.pack import deal, make_packs
+from engine.trees.statistics import Work
+
+WORTH_RATIO = 1.25  # see docs/decisions/063-prefix-trees.md
+
+Place = tuple[Tensor, Tensor]  # rows and columns of the batch
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedPass:
+    """Rows of like length, padded to one; `index` are their numbers in the batch."""
+
+    index: Tensor
+    piece: TokenBatch
+
+    @property
+    def place(self) -> Place:
+        row, column = self.piece.loss_mask.nonzero(as_tuple=True)
+        return self.index[row], column
+
+    @property
+    def work(self) -> Work:
+        return samples_work(self.piece)
+
+    def logprobs(self, model: HybridForCausalLM, head: Tensor, temperature: float) -> TokenLogProbs:
+        """Of the tokens in the loss, in the order of `place`."""
+        mask = self.piece.loss_mask
+        hidden = model.hidden(self.piece.ids)
+        rows = hidden[:, :-1][mask[:, 1:]]
+        return token_logprobs(rows, head, self.piece.ids[mask], temperature)
+
+
+@dataclass(frozen=True, eq=False)
+class TreePass:
+    """One pack; its samples share the tokens of their common prefixes."""
+
+    tree: TreeBatch
+
+    @property
+    def place(self) -> Place:
+        return self.tree.place
+
+    @property
+    def work(self) -> Work:
+        positions = self.tree.layout.positions
+        pairs = float(positions.sum()) + len(positions)
+        return Work(len(positions), pairs, len(self.tree.targets))
+
+    def logprobs(self, model: HybridForCausalLM, head: Tensor, temperature: float) -> TokenLogProbs:
+        """Of the tokens in the loss, in the order of `place`."""
+        hidden = model.hidden(self.tree.ids, layout=self.tree.layout)
+        return self.tree.logprobs(hidden, head, temperature)
+
+
+def samples_work(batch: TokenBatch) -> Work:
+    """What the rows of a batch are, each alone, without padding."""
+    lengths = batch.lengths.double()
+    pairs = float((lengths * (lengths + 1) / 2).sum())
+    return Work(float(lengths.sum()), pairs, batch.loss_tokens)
+
+
+def passes(
+    batch: TokenBatch,
+    groups: Sequence[Hashable],
+    merge: Literal["auto", "on", "off"],
+    tokens: int,
+    rank: int = 0,
+    world: int = 1,
+) -> Iterator[PaddedPass | TreePass]:
+    """This rank's passes of about `tokens` tokens each; all ranks together cover each row once.
+
+    `groups` names the group of each row. Merging under "auto" where it spares enough tokens:
+    branches cost more than their tokens do.
+    """
+    if merge != "off":
+        sequences = _sequences(batch)
+        packs = make_packs(sequences, groups, tokens, ranks=world)
+        ratio = sum(map(len, sequences)) / sum(pack.tokens for pack in packs)
+        if merge == "on" or ratio >= WORTH_RATIO:
+            for pack in deal(packs, world)[rank]:
+                yield TreePass(tree_batch(batch, sequences, pack))
+            return
+    for index, piece in batch.pieces(tokens, rank, world):
+        yield PaddedPass(index, piece)
+
+
+def _sequences(batch: TokenBatch) -> list[Ints]:
+    rows = zip(batch.ids.numpy(), batch.lengths.tolist(), strict=True)
+    return [row[:length] for row, length in rows]
