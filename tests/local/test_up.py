@@ -28,6 +28,7 @@ class Terminal:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.shown = ""  # by `up --detach`
 
     def caravan(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "CARAVAN_HOME": str(self.home), "PYTHONPATH": PYTHON_PATH}
@@ -56,6 +57,7 @@ def terminal() -> Iterator[Terminal]:
     started = typed.caravan("up", "--detach", "--no-demo")
     try:
         assert started.returncode == 0, started.stdout + started.stderr
+        typed.shown = started.stdout
         yield typed
     finally:
         typed.caravan("down")
@@ -73,6 +75,14 @@ def test_it_brings_up_every_service(terminal: Terminal) -> None:
     assert sorted(terminal.status()) == sorted(SERVICES)
     assert all(terminal.status().values())
     assert terminal.caravan("status").returncode == 0
+
+
+def test_detached_it_shows_all_that_it_says_at_the_start(terminal: Terminal) -> None:
+    welcome = (terminal.home / "logs/up.log").read_text().partition("\nCaravan is up:")[2]
+    assert "Log in once with" in welcome
+    assert "`caravan login-link` makes another link." in welcome
+    assert welcome.partition("\n\n")[0] in terminal.shown
+    assert "It runs in the background" in terminal.shown.splitlines()[-1]
 
 
 def test_it_serves_pages_on_loopback_and_prints_a_login_link(terminal: Terminal) -> None:

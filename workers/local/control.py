@@ -21,7 +21,7 @@ POLL_SECONDS = 0.1
 
 
 def up_detached(places: Places, arguments: Sequence[str]) -> None:
-    """Run `up` with `arguments` in a session of its own; return when it is ready.
+    """Run `up` with `arguments` in a session of its own; return when it has said what it says.
 
     Raises UserError if it ends before that; its own message was shown by then.
     """
@@ -41,7 +41,7 @@ def up_detached(places: Places, arguments: Sequence[str]) -> None:
         while process.poll() is None:
             _copy(shown)
             state = read_state(places)
-            if state.ready and state.supervisor and state.supervisor.pid == process.pid:
+            if state.welcomed and state.supervisor and state.supervisor.pid == process.pid:
                 break
             time.sleep(POLL_SECONDS)
         _copy(shown)

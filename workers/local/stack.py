@@ -78,7 +78,8 @@ def build(places: Places, options: Options) -> Stack:
     _check_disk(places)
     state = read_state(places)
     state.instance = state.instance or secrets.token_hex(8)
-    state.supervisor, state.ready, state.ports = record_self(), False, ports
+    state.supervisor, state.ports = record_self(), ports
+    state.ready = state.welcomed = False
     cluster = _timed(
         options.say, "database cluster", lambda: postgres.prepare_cluster(places, options.durable)
     )
@@ -145,9 +146,9 @@ def start(stack: Stack) -> None:
 def stop(stack: Stack) -> None:
     """Stop what runs and forget it; the ports stay remembered."""
     stack.supervisor.stop()
-    stack.supervisor.state.supervisor = None
-    stack.supervisor.state.ready = False
-    write_state(stack.places, stack.supervisor.state)
+    state = stack.supervisor.state
+    state.supervisor, state.ready, state.welcomed = None, False, False
+    write_state(stack.places, state)
     os.close(stack.lock)
 
 

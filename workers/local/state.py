@@ -52,7 +52,8 @@ class State:
     ports: dict[str, int] = field(default_factory=dict)
     url: str = ""
     ingest_url: str = ""
-    ready: bool = False
+    ready: bool = False  # every service is
+    welcomed: bool = False  # `up` has said all that it says before it watches over them
 
 
 def read_state(places: Places) -> State:

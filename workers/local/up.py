@@ -7,6 +7,7 @@ import time
 from workers.local.places import Places, UserError
 from workers.local.quick_start import follow_quick_start
 from workers.local.stack import Options, Stack, build, manage, say, start, stop
+from workers.local.state import write_state
 from workers.local.supervisor import StartInterruptedError
 
 INTERRUPT_SECONDS = 20
@@ -21,6 +22,8 @@ def up(places: Places, options: Options) -> None:
     try:
         start(stack)
         _welcome(stack, options)
+        stack.supervisor.state.welcomed = True
+        write_state(places, stack.supervisor.state)
         stack.supervisor.watch()
         if "web" in stack.supervisor.children:
             _interrupt_runs(stack)
