@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
+from workers.alive import show_alive
 
 EVERY_S = 2.0
 SAY_AGAIN_S = 60.0
@@ -127,6 +128,7 @@ def main() -> None:
     sampler = DeviceSampler(connection, socket.gethostname())
     while not ending.wait(EVERY_S):
         sampler.send()
+        show_alive()
     connection.close()
 
 

@@ -3,6 +3,9 @@
 import os
 
 import django
+from celery.signals import heartbeat_sent
+
+from workers.alive import show_alive
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 django.setup()
@@ -30,5 +33,11 @@ app.conf.update(
     task_time_limit=120,
     task_soft_time_limit=100,
 )
+
+
+@heartbeat_sent.connect  # every two seconds, by the loop that hands tasks to its processes
+def _show_alive(**_: object) -> None:
+    show_alive()
+
 
 __all__ = ["app"]

@@ -6,7 +6,6 @@ from typing import Any
 import yaml
 
 from workers.local.places import CHECKOUT
-from workers.local.probes import Probe
 from workers.local.processes import SETUP, Layout, Service, control_env, processes
 
 FILE = CHECKOUT / "docker-compose.yml"
@@ -160,16 +159,12 @@ def _ours(service: Service) -> dict[str, Any]:
 
 
 def _health_command(service: Service) -> list[str] | None:
-    """The table's probe as a command; a container without one is as healthy as its process."""
-    probe: Probe = service.probe
-    if probe.kind == "http":
-        address = probe.target.replace("://ray-head:", "://127.0.0.1:")
-        address = address.replace("://ingest:", "://127.0.0.1:")
-        return ["CMD", "python", "-m", "workers.local.probes", "http", address]
-    if service.name == "worker":
-        celery = "python -m celery --app workers.control.app"
-        return ["CMD-SHELL", f"{celery} inspect ping --destination celery@$$HOSTNAME"]
-    return None
+    """The table's question as a command; stores bring their own."""
+    if service.health is None:
+        return None
+    target = service.health.target.replace("://ray-head:", "://127.0.0.1:")
+    target = target.replace("://ingest:", "://127.0.0.1:")
+    return ["CMD", "python", "-m", "workers.local.probes", service.health.kind, target]
 
 
 def _check(command: list[str], interval: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from workers.alive import VARIABLE
 from workers.local.probes import Probe
 
 SERVICES = ("postgres", "valkey", "ray-head", "web", "ingest", "worker", "beat", "sampler")
@@ -50,6 +51,7 @@ class Service:
     env: Mapping[str, str]
     probe: Probe
     depends_on: tuple[str, ...] = ()
+    health: Probe | None = None  # asked while it runs; None: it is well while its process lives
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 3.0
 
@@ -99,12 +101,21 @@ def processes(layout: Layout) -> tuple[Service, ...]:
     """All services, each after those it depends on."""
     python, control = layout.python, control_env(layout)
     celery = (python, "-m", "celery", "--app", "workers.control.app")
+    stores = {
+        "postgres": Probe("postgres", layout.database_url),
+        "valkey": Probe("valkey", layout.redis_url),
+    }
+    pages = Probe("http", f"{layout.web_probe}/healthz")
+    ingest = Probe("http", f"{layout.ingest_url}/healthz")
+    jobs = Probe("http", f"{layout.ray_jobs_url}/api/version")
+    alive = {name: f"{layout.home}/alive/{name}" for name in ("worker", "beat", "sampler")}
     return (
         Service(
             "postgres",
             layout.postgres,
             {},
-            Probe("postgres", layout.database_url),
+            stores["postgres"],
+            health=stores["postgres"],
             stop_signal=signal.SIGINT,  # fast shutdown
             stop_seconds=20.0,
         ),
@@ -112,7 +123,8 @@ def processes(layout: Layout) -> tuple[Service, ...]:
             "valkey",
             layout.valkey,
             {},
-            Probe("valkey", layout.redis_url),
+            stores["valkey"],
+            health=stores["valkey"],
             stop_seconds=10.0,
         ),
         Service(
@@ -122,44 +134,55 @@ def processes(layout: Layout) -> tuple[Service, ...]:
                 "--disable-usage-stats", "--log-color=false", *layout.ray_head,
             ),
             ray_env(layout),
-            Probe("http", f"{layout.ray_jobs_url}/api/version"),
+            jobs,
+            health=jobs,
             stop_seconds=4.0,
         ),
         Service(
             "web",
             (*_uvicorn(python, "webapp.asgi:application", layout.web_bind), *layout.web_options),
             control,
-            Probe("http", f"{layout.web_probe}/healthz"),
+            pages,
             depends_on=("postgres", "valkey"),
+            health=pages,
         ),
         Service(
             "ingest",
             _uvicorn(python, "webapp.asgi_ingest:application", layout.ingest_bind),
             control,
-            Probe("http", f"{layout.ingest_url}/healthz"),
+            ingest,
             depends_on=("postgres", "valkey"),
+            health=ingest,
         ),
         Service(
             "worker",
             (*celery, "worker", "--concurrency", "2", "--loglevel", "INFO", "--without-gossip"),
-            control,
+            {**control, VARIABLE: alive["worker"]},
             Probe("log", "ready."),
             depends_on=("postgres", "valkey"),
+            health=Probe("alive", alive["worker"]),
         ),
         Service(
             "beat",
             (*celery, "beat", "--loglevel", "INFO", "--pidfile=",
+             "--scheduler", "workers.control.beat:WatchedScheduler",
              "--schedule", f"{layout.home}/beat-schedule"),
-            control,
+            {**control, VARIABLE: alive["beat"]},
             Probe("log", "beat: Starting"),
             depends_on=("postgres", "valkey"),
+            health=Probe("alive", alive["beat"]),
         ),
         Service(
             "sampler",
             (python, "-m", "workers.cluster.device_sampler"),
-            {**ray_env(layout), "CARAVAN_SAMPLER_TOKEN_FILE": layout.sampler_token},
+            {
+                **ray_env(layout),
+                "CARAVAN_SAMPLER_TOKEN_FILE": layout.sampler_token,
+                VARIABLE: alive["sampler"],
+            },
             Probe("log", ""),
             depends_on=("ingest",),
+            health=Probe("alive", alive["sampler"]),
         ),
     )  # fmt: skip
 

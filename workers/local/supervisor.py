@@ -1,4 +1,4 @@
-"""The supervisor: starts services in order, restarts what dies, stops everything in reverse."""
+"""The supervisor: starts services in order, restarts what dies or hangs, stops all in reverse."""
 
 import contextlib
 import hashlib
@@ -8,54 +8,28 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from pwd import struct_passwd
 
 import psutil
 
+from workers.local.child import START_SECONDS, Child
 from workers.local.places import Places, UserError
 from workers.local.probes import is_ready
 from workers.local.processes import Service
-from workers.local.state import Recorded, State, end, is_alive, started_by, write_state
+from workers.local.state import Recorded, State, end, started_by, write_state
+from workers.local.watchdog import Watchdog, how_long, is_hung
 
 POLL_SECONDS = 0.1
 LOG_LIMIT = 20 * 2**20
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 STEADY_SECONDS = 60.0  # alive this long, a service has earned a fresh backoff
-START_SECONDS = 120.0
 LATE = f"is not ready after {START_SECONDS:.0f} s"
 Say = Callable[[str], None]
 
 
 class StartInterruptedError(Exception):
     """The person asked to stop while services were being started."""
-
-
-@dataclass
-class Child:
-    """One service while it is supervised: waiting (no process), starting, or ready."""
-
-    service: Service
-    process: psutil.Process | None = None
-    popen: subprocess.Popen[bytes] | None = None  # None when adopted from an earlier supervisor
-    ready: bool = False
-    started: float = 0.0
-    log_start: int = 0
-    deaths: int = 0
-    retry_at: float = 0.0
-
-    def is_late(self) -> bool:
-        return not self.ready and time.monotonic() - self.started > START_SECONDS
-
-    def ended(self) -> str | None:
-        """How the process ended, or None while it runs."""
-        if self.popen is not None:
-            code = self.popen.poll()
-            if code is None:
-                return None
-            return f"signal {-code}" if code < 0 else f"exit code {code}"
-        return None if self.process is not None and is_alive(self.process) else "ended"
 
 
 class Supervisor:
@@ -193,7 +167,8 @@ class Supervisor:
         return {"CARAVAN_INSTANCE": self.state.instance, "CARAVAN_SERVICE": name}
 
     def watch(self) -> None:
-        """Restart what dies, until the stop is asked for."""
+        """Restart what dies or hangs, until the stop is asked for."""
+        Watchdog(self.children, self.stop_asked).start()
         while not self.stop_asked.wait(POLL_SECONDS):
             for child in self.children.values():
                 self._keep_alive(child)
@@ -218,13 +193,16 @@ class Supervisor:
             elif child.is_late():
                 self._end_leftovers(name)
                 self._retry_later(child, LATE)
+        elif is_hung(child):
+            self._end_leftovers(name)
+            self._retry_later(child, how_long())
         elif now - child.started > STEADY_SECONDS:
             child.deaths = 0
 
     def _retry_later(self, child: Child, how: str) -> None:
         delay = min(FIRST_DELAY * 2**child.deaths, LONGEST_DELAY)
         child.deaths += 1
-        child.process, child.popen, child.ready = None, None, False
+        child.forget()
         child.retry_at = time.monotonic() + delay
         name = child.service.name
         self.say(f"{name} died ({how}), next start in {delay:.1f} s: see {self.log_path(name)}")
@@ -258,7 +236,7 @@ class Supervisor:
             _send(process, 9)
             child.popen.wait() if child.popen else process.wait(5)
         self._end_leftovers(name)
-        child.process, child.popen, child.ready = None, None, False
+        child.forget()
         self.say(f"{name} {how}{_seconds(began)}")
 
     def _waves(self) -> Iterable[list[Child]]:
