@@ -10,45 +10,52 @@ from torch import Tensor
 CHUNK = 64
 CHUNK_STEP = 8
 STATE_COST = 256  # of a chunk's state, in operations per element: it is memory traffic mostly
+NARROW = 4  # chunks of a level that are updated one after the other: gathering them costs more
+
+Rows = slice | Tensor
+Level = tuple[Rows, Rows]  # rows of states, and the rows that each of them follows
 
 
 @dataclass(frozen=True)
 class Packing:
     """The chunk grid of a pack of N nodes: each node starts a chunk, and none is in two nodes.
 
-    A chunk has `chunk` slots, the first `sizes` of which hold tokens. Chunks are sorted by depth
-    (in chunks from the root), the first one of each root leading; `levels` are the ranges of equal
-    depth, so that the states of a level follow from those of earlier levels at once.
+    A chunk has `chunk` slots, the first `sizes` of which hold tokens; chunks are numbered in the
+    order of their tokens. States have a row for each root (what enters it) and then for each
+    chunk (what leaves it). `levels` are rows that follow from rows of earlier levels at once.
     """
 
     cu_seqlens: Tensor  # [N + 1], node i holds the tokens cu_seqlens[i]:cu_seqlens[i + 1]
     parents: Tensor  # [N], parents[i] < i, or -1 for a root
     roots: Tensor  # [roots], the nodes without a parent
+    first: Tensor  # [N + 1], node i has the chunks first[i] to first[i + 1]
     starts: Tensor  # [chunks], first token
     sizes: Tensor  # [chunks], tokens, 1..chunk
-    before: Tensor  # [chunks], the chunk whose final state enters; -1 in the first of a root
-    ends: Tensor  # [N], last chunk of each node
-    by_node: Tensor  # [chunks], the chunks of node 0 in order, then of node 1, ...
-    first: Tensor  # [N + 1], node i has the chunks by_node[first[i]:first[i + 1]]
+    before: Tensor  # [chunks], row of the state that enters
     source: Tensor  # [chunks * chunk], token of each slot, 0 in a slot without one
+    gaps: Tensor  # [chunks * chunk], whether a slot holds no token
     place: Tensor  # [tokens], slot of each token
-    gaps: Tensor  # slots without a token
-    levels: tuple[tuple[int, int], ...]
+    borders: tuple[int, ...]  # [chunks + 1], starts and the end, on the host
+    levels: tuple[Level, ...]
     chunk: int
-    tokens: int
-    straight: bool  # token i stands in slot i, and there are no gaps
 
     @property
     def nodes(self) -> int:
         return self.parents.shape[0]
 
+    @property
+    def tokens(self) -> int:
+        return self.borders[-1]
+
     def to(self, device: torch.device) -> "Packing":
         """The same packing with its tensors on another device."""
-        moved: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            moved[field.name] = value.to(device) if isinstance(value, Tensor) else value
-        return Packing(**moved)
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(moved(part) for part in value)
+            return value.to(device) if isinstance(value, Tensor) else value
+
+        return Packing(**{field.name: moved(getattr(self, field.name)) for field in fields(self)})
 
 
 def packing(
@@ -125,47 +132,57 @@ def _best_chunk(lengths: Tensor, longest: int) -> int:
 
 
 def _grid(cu: Tensor, lengths: Tensor, parents: Tensor, chunk: int) -> Packing:
-    nodes = len(lengths)
+    nodes, tokens = len(lengths), int(cu[-1])
     per_node = (lengths + chunk - 1) // chunk
     first = torch.cat([torch.zeros(1, dtype=torch.long), per_node.cumsum(0)])
-    depths: list[int] = []  # of a node's first chunk
-    counts = per_node.tolist()
-    for parent in parents.tolist():
-        depths.append(depths[parent] + counts[parent] if parent >= 0 else 0)
+    roots = (parents < 0).nonzero().flatten()
     node = torch.repeat_interleave(torch.arange(nodes), per_node)
-    inner = torch.arange(len(node)) - first[node]  # number of the chunk in its node
-    depth = torch.tensor(depths)[node] + inner
-    order = depth.argsort(stable=True)
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(order))
-    last = rank[first[1:] - 1]
-    before = torch.where(inner > 0, rank.roll(1), -1)
-    entered = (inner == 0) & (parents[node] >= 0)
-    before[entered] = last[parents[node[entered]]]
+    number = torch.arange(len(node))
+    inner = number - first[node]  # which chunk of its node
     starts = cu[node] + inner * chunk
-    sizes = (lengths[node] - inner * chunk).clamp(max=chunk)
-    borders = [0, *depth.bincount().cumsum(0).tolist()]
+    row = number + len(roots)
+    above = torch.where(parents >= 0, first[parents + 1] - 1 + len(roots), 0)
+    above[roots] = torch.arange(len(roots))
+    before = torch.where(inner > 0, row - 1, above[node])
     of_token = torch.repeat_interleave(torch.arange(nodes), lengths)
-    offset = torch.arange(len(of_token)) - cu[of_token]
-    place = rank[first[of_token] + offset // chunk] * chunk + offset % chunk
+    offset = torch.arange(tokens) - cu[of_token]
+    place = (first[of_token] + offset // chunk) * chunk + offset % chunk
     source = torch.full((len(node) * chunk,), -1)
-    source[place] = torch.arange(len(of_token))
-    gaps = (source < 0).nonzero().flatten()
+    source[place] = torch.arange(tokens)
     return Packing(
         cu_seqlens=cu,
         parents=parents,
-        roots=(parents < 0).nonzero().flatten(),
-        starts=starts[order],
-        sizes=sizes[order],
-        before=before[order],
-        ends=last,
-        by_node=rank,
+        roots=roots,
         first=first,
+        starts=starts,
+        sizes=(lengths[node] - inner * chunk).clamp(max=chunk),
+        before=before,
         source=source.clamp(min=0),
+        gaps=source < 0,
         place=place,
-        gaps=gaps,
-        levels=tuple(zip(borders, borders[1:], strict=False)),
+        borders=(*starts.tolist(), tokens),
+        levels=_levels(_depths(parents, per_node)[node] + inner, row, before),
         chunk=chunk,
-        tokens=len(of_token),
-        straight=len(gaps) == 0 and bool((place == torch.arange(len(place))).all()),
     )
+
+
+def _depths(parents: Tensor, per_node: Tensor) -> Tensor:
+    """Chunks between a root's start and each node."""
+    depths: list[int] = []
+    counts = per_node.tolist()
+    for parent in parents.tolist():
+        depths.append(depths[parent] + counts[parent] if parent >= 0 else 0)
+    return torch.tensor(depths)
+
+
+def _levels(depth: Tensor, row: Tensor, before: Tensor) -> tuple[Level, ...]:
+    levels: list[Level] = []
+    order = depth.argsort(stable=True)
+    for chunks in order.split(depth.bincount().tolist()):
+        rows, entering = row[chunks], before[chunks]
+        if len(chunks) < NARROW:
+            for one, other in zip(rows.tolist(), entering.tolist(), strict=True):
+                levels.append((slice(one, one + 1), slice(other, other + 1)))
+        else:
+            levels.append((rows, entering))
+    return tuple(levels)

@@ -67,7 +67,7 @@ def test_a_shifted_query_decay_inside_the_chunks_is_noticed(
 
     def one_exponent_short(slopes: Tensor, *rest) -> tuple[Tensor, ...]:
         within, query, key, state = true_decays(slopes, *rest)
-        return within, query * torch.exp(slopes)[:, None, None, None], key, state
+        return within, query * torch.exp(slopes)[:, None, None], key, state
 
     monkeypatch.setattr(chunked, "_decays", one_exponent_short)
     tensors = inputs(65, torch.float32)
