@@ -143,14 +143,14 @@ class _Chunked(torch.autograd.Function):
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     """a @ b of [pieces, heads, ...] tiles."""
-    return torch.bmm(a.flatten(0, 1), b.flatten(0, 1)).unflatten(0, a.shape[:2])
+    return torch.bmm(a.flatten(0, 1), b.flatten(0, 1)).view(*a.shape[:-1], -1)
 
 
 def _products(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     """a @ b + c @ d of [pieces, heads, ...] tiles."""
     total = torch.bmm(a.flatten(0, 1), b.flatten(0, 1))
     total.baddbmm_(c.flatten(0, 1), d.flatten(0, 1))
-    return total.unflatten(0, a.shape[:2])
+    return total.view(*a.shape[:-1], -1)
 
 
 def _product_into(target: Tensor, a: Tensor, b: Tensor) -> None:

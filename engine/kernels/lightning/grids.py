@@ -49,14 +49,14 @@ class Dense:
             part = torch.where(self.live[:, None, low * self.chunk : end, None], part, 0)
         if end < high * self.chunk:
             part = functional.pad(part, (0, 0, 0, high * self.chunk - end))
-        part = part.unflatten(2, (high - low, self.chunk)).permute(2, 0, 1, 3, 4)
+        part = part.view(*part.shape[:2], high - low, self.chunk, -1).permute(2, 0, 1, 3, 4)
         return part.contiguous().flatten(0, 1)
 
     def write(self, x: Tensor, tile: Tensor, low: int, high: int) -> None:
-        tile = tile.unflatten(0, (high - low, self.batch)).permute(1, 2, 0, 3, 4)
+        tile = tile.view(high - low, self.batch, *tile.shape[1:]).permute(1, 2, 0, 3, 4)
         part = x[:, :, low * self.chunk : high * self.chunk]
         if high * self.chunk <= self.tokens:
-            part.unflatten(2, (high - low, self.chunk)).copy_(tile)
+            part.view(tile.shape).copy_(tile)
         else:
             part.copy_(tile.flatten(2, 3)[:, :, : part.shape[2]])
 
@@ -89,13 +89,14 @@ class Packed:
             slots = slice(low * self.chunk, high * self.chunk)
             part = x[0].index_select(1, self.pack.source[slots])
             part.masked_fill_(self.pack.gaps[slots, None], 0)
-        return part.unflatten(1, (high - low, self.chunk)).transpose(0, 1).contiguous()
+        part = part.view(len(part), high - low, self.chunk, -1)
+        return part.transpose(0, 1).contiguous()
 
     def write(self, x: Tensor, tile: Tensor, low: int, high: int) -> None:
         begin, end = self.pack.borders[low], self.pack.borders[high]
         part, tile = x[0, :, begin:end], tile.transpose(0, 1)
         if self._full(low, high):
-            part.unflatten(1, (high - low, self.chunk)).copy_(tile)
+            part.view(tile.shape).copy_(tile)
         else:
             place = self.pack.place[begin:end] - low * self.chunk
             part.copy_(tile.flatten(1, 2).index_select(1, place))

@@ -178,7 +178,7 @@ def _depths(parents: Tensor, per_node: Tensor) -> Tensor:
 def _levels(depth: Tensor, row: Tensor, before: Tensor) -> tuple[Level, ...]:
     levels: list[Level] = []
     order = depth.argsort(stable=True)
-    for chunks in order.split(depth.bincount().tolist()):
+    for chunks in torch.split(order, depth.bincount().tolist()):
         rows, entering = row[chunks], before[chunks]
         if len(chunks) < NARROW:
             for one, other in zip(rows.tolist(), entering.tolist(), strict=True):
