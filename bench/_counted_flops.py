@@ -38,15 +38,34 @@ def on_meta(config: PretrainedConfig) -> Any:
         )
 
 
+def flop_counter() -> FlopCounterMode:
+    """torch's counter, which knows `baddbmm` and is told about its in-place form."""
+    return FlopCounterMode(
+        display=False, custom_mapping={torch.ops.aten.baddbmm_: _batched_products}
+    )
+
+
+def _batched_products(_: Any, left: Any, right: Any, **__: Any) -> int:
+    """FLOPs by the shapes [batch, rows, inner] and [batch, inner, columns]."""
+    batch, rows, inner = left
+    return int(2 * batch * rows * inner * right[-1])
+
+
 def counted(model: Any, tokens: int, backward: bool = False) -> int:
     """FLOPs of one pass over a sequence; `backward`: of the gradient as well."""
     ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
-    # transformers looks into position ids unless a mask is given, and a meta tensor has no values.
-    mask: Any = torch.zeros(1, 1, tokens, tokens, device="meta")
-    if model.config.model_type == "minimax":
-        mask = {"full_attention": mask, "linear_attention": None}
-    with FlopCounterMode(display=False) as counter:
-        logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+    with flop_counter() as counter:
+        logits = model(input_ids=ids, attention_mask=_mask(model, tokens), use_cache=False).logits
         if backward:
             logits.sum().backward()
     return int(counter.get_total_flops())
+
+
+def _mask(model: Any, tokens: int) -> Any:
+    """transformers looks into position ids unless a mask is given; a meta tensor has no values."""
+    if model.config.model_type == "caravan_hybrid":
+        return None
+    mask = torch.zeros(1, 1, tokens, tokens, device="meta")
+    if model.config.model_type == "minimax":
+        return {"full_attention": mask, "linear_attention": None}
+    return mask

@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import (
     DeepseekV3Config,
     LlamaConfig,
@@ -17,7 +16,7 @@ from transformers import (
 )
 from transformers.models.minimax.modeling_minimax import MiniMaxCache
 
-from bench._counted_flops import counted, on_meta, transformers_config
+from bench._counted_flops import counted, flop_counter, on_meta, transformers_config
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
 from engine.planner import (
     Architecture,
@@ -81,10 +80,16 @@ HYBRIDS = [
         hidden_size=256,
         num_attention_heads=8,
         intermediate_size=320,
+        num_key_value_heads=2,
+        head_dim=48,
         layer_types=["linear_attention"] * 7 + ["full_attention"],
         conv_width=0,
+        tie_word_embeddings=False,
     ),
 ]
+SPARSE = HybridConfig(
+    layer_types=["linear_attention"] * 3, num_local_experts=6, num_experts_per_tok=2
+)
 
 
 def shape(config: PretrainedConfig) -> Architecture:
@@ -102,7 +107,7 @@ def test_it_counts_the_parameters_that_transformers_builds(config: PretrainedCon
     assert parameters(shape(config)).total == built
 
 
-@pytest.mark.parametrize("config", HYBRIDS, ids=["quick start", "no convolution"])
+@pytest.mark.parametrize("config", [*HYBRIDS, SPARSE], ids=["quick start", "7:1", "experts"])
 def test_it_counts_the_parameters_of_the_hybrid_model(config: HybridConfig) -> None:
     built = sum(parameter.numel() for parameter in hybrid_on_meta(config).parameters())
     assert parameters(shape(config)).total == built
@@ -146,22 +151,25 @@ def test_training_costs_what_the_counter_sees(name: str, layers: int) -> None:
     assert counted(on_meta(config), 512, backward=True) == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize("config", HYBRIDS, ids=["quick start", "no convolution"])
+@pytest.mark.parametrize("config", HYBRIDS, ids=["quick start", "7:1"])
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "training"])
 def test_the_hybrid_model_costs_what_the_counter_sees(config: HybridConfig, backward: bool) -> None:
     """Its lightning attention computes scores again; softmax on meta keeps them."""
-    model, tokens = hybrid_on_meta(config), 512
-    ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
-    with FlopCounterMode(display=False) as counter:
-        logits = model(ids).logits
-        if backward:
-            logits.sum().backward()
+    tokens = 512
+    found = counted(hybrid_on_meta(config), tokens, backward)
     expected = prefill(shape(config), tokens, Convention.UNMASKED)
     if backward:
         kept = training(shape(config), tokens, Convention.UNMASKED, recompute_scores=False)
         again = training(shape(config), tokens, Convention.UNMASKED)
         expected = Flops(kept.dense, kept.softmax, again.lightning)
-    assert counter.get_total_flops() == pytest.approx(expected.total, rel=0.01)
+    assert found == pytest.approx(expected.total, rel=0.01)
+
+
+def test_experts_of_the_hybrid_model_cost_what_the_counter_sees() -> None:
+    """On real numbers: which experts a token takes decides the shapes of the products."""
+    with flop_counter() as counter:
+        HybridForCausalLM(SPARSE)(torch.arange(96)[None])
+    assert counter.get_total_flops() == pytest.approx(prefill(shape(SPARSE), 96).total, rel=0.01)
 
 
 def test_a_decoded_token_costs_what_the_counter_sees() -> None:
@@ -172,7 +180,7 @@ def test_a_decoded_token_costs_what_the_counter_sees() -> None:
     for tokens in (context - 1, 1):
         ids = torch.zeros(1, tokens, dtype=torch.long, device="meta")
         mask = torch.zeros(1, 1, tokens, context if tokens == 1 else tokens, device="meta")
-        with FlopCounterMode(display=False) as counter:
+        with flop_counter() as counter:
             model(
                 input_ids=ids,
                 attention_mask={"full_attention": mask, "linear_attention": None},
@@ -198,7 +206,7 @@ def test_absorbed_attention_costs_what_the_counter_sees() -> None:
     x, latents, rotary_keys = (
         empty(1, model.width), empty(context, mixer.kv_rank), empty(context, mixer.rope_dim),
     )  # fmt: skip
-    with FlopCounterMode(display=False) as counter:
+    with flop_counter() as counter:
         q = x @ empty(model.width, mixer.q_rank)
         q = q @ empty(mixer.q_rank, heads * (mixer.nope_dim + mixer.rope_dim))
         q = q.view(heads, 1, mixer.nope_dim + mixer.rope_dim)

@@ -37,7 +37,7 @@ def test_a_405b_llama_takes_what_is_published() -> None:
 def test_it_is_what_the_cache_of_the_hybrid_model_holds(
     conv_width: int, dtype: torch.dtype
 ) -> None:
-    config = HybridConfig(conv_width=conv_width)
+    config = HybridConfig(conv_width=conv_width, num_key_value_heads=2)
     model = read_config(config.to_dict(), "hybrid")
     slots, capacity = 3, 50
     cache = HybridCache.empty(config, slots, capacity, dtype)
