@@ -44,7 +44,7 @@ def submit(submission_id: str, attempt_id: str, ticket: str) -> None:
         "submission_id": submission_id,
         "entrypoint": (
             f"{driver} --ingest {settings.CARAVAN_INGEST_URL} "
-            f"--attempt {attempt_id} --ticket {ticket}"
+            f"--attempt {attempt_id} --ticket={ticket}"  # which may begin with a dash
         ),
         "metadata": {"attempt": attempt_id},
         "runtime_env": {"env_vars": JOB_ENVIRONMENT},
@@ -62,7 +62,7 @@ def status(submission_id: str) -> Job:
     answer = _call("GET", f"/api/jobs/{submission_id}", None, TIMEOUT_S, unknown_is_none=True)
     if answer is None:
         return Job(None)
-    return Job(str(answer["status"]), str(answer.get("message") or ""))
+    return Job(str(answer["status"]), _gist(str(answer.get("message") or "")))
 
 
 def stop(submission_id: str) -> None:
@@ -95,6 +95,13 @@ def _call(
         raise ValueError(message)
     found: dict[str, Any] = answer.json()
     return found
+
+
+def _gist(message: str) -> str:
+    """What Ray says of a job and the last line that the job wrote, without the log between."""
+    said, *log = [line.strip() for line in message.splitlines() if line.strip()] or [""]
+    said = said.partition(", last available logs")[0]
+    return f"{said}; last written: {log[-1]}" if log else said
 
 
 def _headers() -> dict[str, str]:

@@ -1,5 +1,7 @@
 """The job API of a real Ray: submitted once, looked at, ended, and its failures told apart."""
 
+import argparse
+import shlex
 import time
 from collections.abc import Iterator
 
@@ -45,6 +47,28 @@ def test_a_driver_without_a_server_fails_and_says_so(
     job = ended("try-1")
     assert job.status in ("STOPPED", "FAILED")
     ray_jobs.stop("try-1")
+
+
+def test_a_ticket_may_begin_with_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, object]] = []
+    monkeypatch.setattr(ray_jobs, "_call", lambda method, path, body, *_: sent.append(body))
+    ray_jobs.submit("try-3", "att_nothing", "-a-ticket")
+    parser = argparse.ArgumentParser()
+    for name in ("--ingest", "--attempt", "--ticket"):
+        parser.add_argument(name)
+    _, _, _, *arguments = shlex.split(str(sent[0]["entrypoint"]))  # python -m module
+    assert parser.parse_args(arguments).ticket == "-a-ticket"
+
+
+def test_what_a_job_wrote_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        "Job entrypoint command failed with exit code 2, last available logs (truncated to 20,000 "
+        "chars):\nRunning entrypoint: driver --ticket=secret\ndriver: error: no such thing\n"
+    )
+    monkeypatch.setattr(ray_jobs, "_call", lambda *_, **__: {"status": "FAILED", "message": said})
+    assert ray_jobs.status("any").message == (
+        "Job entrypoint command failed with exit code 2; last written: driver: error: no such thing"
+    )
 
 
 def test_it_refuses_a_second_job_of_one_name(jobs: None) -> None:
