@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,6 +83,10 @@ def collate(segments: Sequence[Segment], advantages: Sequence[float]) -> TokenBa
     """
     if not segments:
         raise ValueError("A batch needs at least one segment.")
+    if len(advantages) != len(segments):
+        raise ValueError(
+            f"{len(segments)} segments need as many advantages, not {len(advantages)}."
+        )
     for segment in segments:
         sizes = {len(segment.ids), len(segment.loss_mask)}
         if sizes != {len(segment.logprobs)} or sizes != {len(segment.versions)}:
@@ -90,21 +95,24 @@ def collate(segments: Sequence[Segment], advantages: Sequence[float]) -> TokenBa
             raise ValueError(
                 "The first token of a segment has no context and cannot be trained on."
             )
-    lengths = torch.tensor([len(segment.ids) for segment in segments])
-    rows, width = len(segments), int(lengths.max())
-    batch = TokenBatch(
-        ids=torch.zeros(rows, width, dtype=torch.long),
-        lengths=lengths,
-        loss_mask=torch.zeros(rows, width, dtype=torch.bool),
-        behaviour=torch.zeros(rows, width),
-        versions=torch.full((rows, width), -1),
-        advantages=torch.zeros(rows, width),
+    lengths = [len(segment.ids) for segment in segments]
+    shape = len(segments), max(lengths)
+    ids = np.zeros(shape, dtype=np.int64)
+    loss_mask = np.zeros(shape, dtype=np.bool_)
+    behaviour = np.zeros(shape, dtype=np.float32)
+    versions = np.full(shape, -1, dtype=np.int64)
+    of_row = np.zeros(shape, dtype=np.float32)
+    for row, (segment, size) in enumerate(zip(segments, lengths, strict=True)):
+        ids[row, :size] = segment.ids  # numpy reads lists several times faster than torch
+        loss_mask[row, :size] = segment.loss_mask
+        behaviour[row, :size] = segment.logprobs
+        versions[row, :size] = segment.versions
+        of_row[row, :size] = advantages[row]
+    return TokenBatch(
+        ids=torch.from_numpy(ids),
+        lengths=torch.tensor(lengths),
+        loss_mask=torch.from_numpy(loss_mask),
+        behaviour=torch.from_numpy(behaviour),
+        versions=torch.from_numpy(versions),
+        advantages=torch.from_numpy(of_row),
     )
-    for row, (segment, advantage) in enumerate(zip(segments, advantages, strict=True)):
-        size = len(segment.ids)
-        batch.ids[row, :size] = torch.tensor(segment.ids)
-        batch.loss_mask[row, :size] = torch.tensor(segment.loss_mask)
-        batch.behaviour[row, :size] = torch.tensor(segment.logprobs)
-        batch.versions[row, :size] = torch.tensor(segment.versions)
-        batch.advantages[row, :size] = advantage
-    return batch
