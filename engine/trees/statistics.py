@@ -8,9 +8,11 @@ import numpy as np
 from engine.planner.architecture import Architecture, Lightning
 from engine.planner.flops import Convention, pair_flops
 from engine.planner.parameters import parameters
-from engine.trees.build import Forest, Ints
+from engine.records.trajectory import Trajectory
+from engine.trees.build import Forest, Ints, build_forest
 
 MOST_NODES = 400
+MOST_LABEL = 160  # characters
 
 
 @dataclass(frozen=True)
@@ -98,16 +100,32 @@ def icicle(forest: Forest, labels: Sequence[str], most: int = MOST_NODES) -> Ici
     kept = np.sort(np.lexsort((np.arange(len(below)), -below))[:most])
     place = np.full(len(below) + 1, -1)
     place[kept] = np.arange(len(kept))
+    label = np.where(lowest == highest, lowest, -1)[kept]
+    used = np.unique(label[label >= 0])
     return Icicle(
         parents=place[forest.parents[kept]].tolist(),
         tokens=forest.node_lengths[kept].tolist(),
         samples=samples[kept].tolist(),
-        label=np.where(lowest == highest, lowest, -1)[kept].tolist(),
-        labels=names,
+        label=np.where(label >= 0, np.searchsorted(used, label), -1).tolist(),
+        labels=[names[index] for index in used],
         nodes=len(below),
         total_tokens=forest.tokens,
         sample_tokens=forest.sequence_tokens,
     )
+
+
+def batch_icicle(groups: Sequence[Sequence[Trajectory]], most: int = MOST_NODES) -> Icicle | None:
+    """Of the groups of one batch whose rewards differ, labelled by task; None where none differ."""
+    sequences: list[Ints] = []
+    labels: list[str] = []
+    for group in groups:
+        if len({one.reward.value for one in group} - {None}) < 2:
+            continue
+        for one in group:
+            rows = [segment.ids for segment in one.segments if segment.ids]
+            sequences += [np.array(ids, dtype=np.int64) for ids in rows]
+            labels += [f"{one.category} · {one.prompt}"[:MOST_LABEL]] * len(rows)
+    return icicle(build_forest(sequences), labels, most) if sequences else None
 
 
 def _labels_through(forest: Forest, starts: Ints, labels: list[int]) -> tuple[Ints, Ints]:

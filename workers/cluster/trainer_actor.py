@@ -6,6 +6,8 @@ from typing import Any
 
 import ray
 
+from engine.records.events import TreeSnapshot
+from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, RlStage, SftStage
 from workers.cluster import limits, synthesised
 from workers.cluster.reporting import Address
@@ -104,9 +106,13 @@ class TrainerActor:
             groups = ray.get(pool.batch.remote(step), timeout=limits.CALL_S)
         started = time.monotonic()
         with self._reporter.phases.phase("train"):
-            found: dict[str, float] = self._trainer.rl_step([g.trajectories() for g in groups])
+            batch = [group.trajectories() for group in groups]
+            found: dict[str, float] = self._trainer.rl_step(batch)
+        step_s = time.monotonic() - started
+        if step == 1 or step % self._spec.evaluation.every_steps == 0:
+            self._show_tree(batch)
         self._tick()
-        return {**found, "step_s": time.monotonic() - started}
+        return {**found, "step_s": step_s}
 
     def weights(self) -> tuple[int, list[Any]]:
         """The version, and a reference to its weights (numpy, float32) in the object store."""
@@ -134,6 +140,17 @@ class TrainerActor:
         stage = self._spec.stages[index]
         assert isinstance(stage, SftStage | RlStage)
         return stage
+
+    def _show_tree(self, batch: list[list[Trajectory]]) -> None:
+        """What the batch shared, for people, as often as the model is judged."""
+        from engine.trees.statistics import batch_icicle
+
+        if self._rank > 0 or self._spec.trainer.tree_merge == "off":
+            return
+        found = batch_icicle(batch)
+        if found is not None:
+            step = self._steps_before + self._trainer.step
+            self._reporter.spool.add(TreeSnapshot, step=step, **vars(found))
 
     def _tick(self) -> None:
         step = self._steps_before + self._trainer.step

@@ -1,5 +1,7 @@
 """What sharing saved, and the forest that people see."""
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +9,10 @@ from hypothesis import strategies as st
 
 from engine.planner.architecture import Architecture, Layer, Lightning, Mlp, Softmax
 from engine.planner.flops import training
+from engine.records.events import TreeSnapshot
 from engine.trees.build import build_forest
-from engine.trees.statistics import Cost, Work, icicle, sharing
+from engine.trees.statistics import Cost, Work, batch_icicle, icicle, sharing
+from tests.engine.training.test_trainer import make_trajectory
 from tests.engine.trees.test_build import sequence_lists
 
 MODEL = Architecture(
@@ -72,3 +76,24 @@ def test_a_node_has_a_label_where_all_its_samples_have_the_same() -> None:
     names = [found.labels[label] if label >= 0 else None for label in found.label]
     assert names == [None, "red", "red", "red", "blue"]
     assert found.samples == [3, 2, 1, 1, 1]
+
+
+def test_the_icicle_of_a_batch_is_labelled_by_task_and_leaves_out_what_teaches_nothing() -> None:
+    rng = random.Random(0)
+    teaches = [make_trajectory(rng, "g", float(n % 2)) for n in range(4)]
+    flat = [make_trajectory(rng, "f", 1.0) for _ in range(4)]
+    teaches[0].prompt = "Which city? " * 50
+    found = batch_icicle([teaches, flat])
+    assert found is not None
+    assert found.sample_tokens == sum(len(one.segments[0].ids) for one in teaches)
+    assert all(len(label) <= 160 for label in found.labels)
+    assert {label[:16] for label in found.labels} == {"3 hops · ", "3 hops · Which c"}
+    event = TreeSnapshot(source="trainer-0", seq=1, at=0.0, step=3, **vars(found))
+    assert event.nodes == len(event.parents)
+    assert batch_icicle([flat]) is None
+
+
+def test_labels_of_nodes_that_are_left_out_are_left_out_too() -> None:
+    forest = build_forest([np.array([n] * 5) for n in range(9)] + [np.array([9] * 50)])
+    found = icicle(forest, [f"task {n}" for n in range(10)], most=1)
+    assert (found.labels, found.label, found.nodes) == (["task 9"], [0], 10)
