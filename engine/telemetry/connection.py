@@ -46,9 +46,10 @@ class Connection:
     def close(self) -> None:
         self._client.close()
 
-    def redeem(self, attempt: str, ticket: str) -> dict[str, Any]:
+    def redeem(self, attempt: str, ticket: str, code_version: str = "") -> dict[str, Any]:
         """Trade the one-time ticket for the attempt's token, kept for the other calls, and spec."""
-        answer = self._post("tickets/redeem", {"attempt": attempt, "ticket": ticket})
+        given = {"attempt": attempt, "ticket": ticket, "code_version": code_version}
+        answer = self._post("tickets/redeem", given)
         self.token = answer["token"]
         return answer
 

@@ -135,6 +135,7 @@ class Attempt(models.Model):
     resume_from = models.ForeignKey(
         "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="+"
     )
+    code_version = models.CharField(max_length=64, blank=True)  # as its driver reported it
     ray_job_id = models.CharField(max_length=80, blank=True)
     ticket_digest = models.CharField(max_length=64, blank=True)
     ticket_expires_at = models.DateTimeField(null=True)
@@ -152,6 +153,12 @@ class Attempt(models.Model):
             models.Index(fields=["token_digest"], name="attempt_by_token"),
             models.Index(fields=["state"], name="attempt_active", condition=Q(ended_at=None)),
         ]
+
+    @property
+    def runs_other_code(self) -> bool:
+        """Whether it works with other code than the run was launched with, as far as both tell."""
+        launched_with = self.run.code_version
+        return bool(self.code_version and launched_with and self.code_version != launched_with)
 
 
 class Stage(models.Model):

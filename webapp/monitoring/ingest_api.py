@@ -11,6 +11,7 @@ from ninja.security import HttpBearer
 from pydantic import Field
 
 from engine.records.events import Devices
+from engine.spec.code import MAX_CODE_VERSION
 from webapp import live, storage
 from webapp.accounts.credentials import is_sampler_token
 from webapp.experiments import services
@@ -66,6 +67,7 @@ answer_with_problems(api)
 class RedeemIn(Schema):
     attempt: Text
     ticket: Text
+    code_version: Annotated[str, Field(max_length=MAX_CODE_VERSION)] = ""
 
 
 class ResumeOut(Schema):
@@ -81,6 +83,7 @@ class RedeemOut(Schema):
     attempt_id: str
     attempt_number: int
     spec: dict[str, Any]
+    code_version: str = Field(description="That the run was launched with")
     resume: ResumeOut | None
     storage: str
     heartbeat_s: int
@@ -89,7 +92,7 @@ class RedeemOut(Schema):
 @api.post("/tickets/redeem", response=RedeemOut, auth=None)
 async def redeem(request: HttpRequest, data: RedeemIn) -> dict[str, Any]:
     """Exchange a one-time ticket for the attempt's token."""
-    given = await sync_to_async(services.redeem)(data.attempt, data.ticket)
+    given = await sync_to_async(services.redeem)(data.attempt, data.ticket, data.code_version)
     resume = given.resume
     return {
         "token": given.token,
@@ -97,6 +100,7 @@ async def redeem(request: HttpRequest, data: RedeemIn) -> dict[str, Any]:
         "attempt_id": given.attempt.pk,
         "attempt_number": given.attempt.number,
         "spec": given.run.spec,
+        "code_version": given.run.code_version,
         "resume": resume
         and {
             "checkpoint_path": resume.path,

@@ -9,7 +9,6 @@ run's log; no wait is without a limit (`limits`).
 """
 
 import argparse
-import json
 import logging
 import random
 import signal
@@ -20,7 +19,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from engine.spec import ExperimentSpec, RlStage, SftStage, SynthesiseStage
+from engine.spec import RlStage, SftStage, SynthesiseStage
+from engine.spec.code import code_version
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
 from engine.telemetry.reporter import Reporter
 from workers.cluster import limits, stages
@@ -28,6 +28,7 @@ from workers.cluster.attempt import Attempt, Position, newest_position
 from workers.cluster.control import Control
 from workers.cluster.crew import Crew, RevokedAttemptError, TerminatedError
 from workers.cluster.reporting import Address
+from workers.cluster.run_format import OtherCodeError, check_format, notice, read_spec
 from workers.cluster.storage import RunStorage
 
 SHIP_IN_A_HURRY_S = 1.0
@@ -87,7 +88,7 @@ def redeem(connection: Connection, attempt: str, ticket: str) -> dict[str, Any]:
     deadline = time.monotonic() + limits.REDEEM_S
     while True:
         try:
-            return connection.redeem(attempt, ticket)
+            return connection.redeem(attempt, ticket, code_version())
         except IngestError as error:
             if time.monotonic() >= deadline:
                 raise
@@ -99,17 +100,24 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
     """The attempt's life. Raises nothing but RevokedAttemptError."""
     crew: Crew | None = None
     try:
-        spec = ExperimentSpec.model_validate_json(json.dumps(told["spec"]))
+        launched_with = str(told.get("code_version") or "")
+        storage = RunStorage(told["storage"])
+        check_format(storage, launched_with)
+        spec = read_spec(told["spec"], launched_with)
+        if other := notice(launched_with):
+            reporter.log(other, level="warning")
         ray.init(log_to_driver=True, logging_level=logging.WARNING)
         signal.signal(signal.SIGTERM, lambda *_: control.terminate())  # after Ray set its own
         crew = Crew(spec, told["attempt_number"], address, control)
-        storage = RunStorage(told["storage"])
         attempt = Attempt(spec, told["attempt_number"], address, storage, control, reporter, crew)
         resume = _position(told.get("resume"))
         attempt.resume = newest_position(attempt.number, resume, storage)
         return take_stages(attempt)
     except RevokedAttemptError:
         raise
+    except OtherCodeError as error:
+        reporter.log(str(error), level="error")
+        return End("failed", str(error))
     except TerminatedError:
         return End(_ending(control), "Ray ended the job before it had stopped by itself")
     except Exception as error:

@@ -34,6 +34,12 @@ class RunStorage:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
+    def is_empty(self) -> bool:
+        """Whether nothing of the run was ever published here."""
+        if self._remote is None:
+            return not any(self.folder.iterdir())
+        return not self._remote.exists(self._root) or not self._remote.ls(self._root, refresh=True)
+
     def publish(self, name: str) -> None:
         """Make a file or folder that was written to `path(name)` last. Remote storage has it then
         instead of this machine."""

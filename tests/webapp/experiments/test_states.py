@@ -255,3 +255,13 @@ def test_a_break_of_ingest_starts_its_time_anew(db: None) -> None:
     services.pulse(start_at + timedelta(seconds=60))
     row.refresh_from_db()
     assert row.up_since == start_at + timedelta(seconds=60)
+
+
+def test_its_page_says_so_where_other_code_goes_on(driver: Driver, page: Any) -> None:
+    Run.objects.update(code_version="a" * 40)
+    said = "runs code bbbbbbbbbbbb; the run was launched with aaaaaaaaaaaa"
+    for code, is_said in (("", False), ("a" * 40, False), ("b" * 40, True)):
+        driver.run.attempts.update(code_version=code)
+        for tab in ("", "config"):
+            shown = page.get(f"/runs/{driver.run.pk}/{tab}").content.decode()
+            assert (said in shown) is is_said, (code, tab)

@@ -45,6 +45,16 @@ def test_a_ticket_buys_a_token_and_the_spec(run: Run) -> None:
     assert answer["token"] not in str(list(Attempt.objects.values()))
 
 
+def test_an_attempt_keeps_the_code_version_of_its_driver(run: Run) -> None:
+    Run.objects.update(code_version="a" * 40)
+    claim = claimed(run)
+    data = {"attempt": claim.attempt_id, "ticket": claim.ticket, "code_version": "b" * 40}
+    answer = ingest("POST", "tickets/redeem", data=data).json()
+    assert answer["code_version"] == "a" * 40
+    attempt = Attempt.objects.get()
+    assert (attempt.code_version, attempt.runs_other_code) == ("b" * 40, True)
+
+
 def test_a_ticket_works_once(run: Run) -> None:
     claim = claimed(run)
     assert redeem(claim).status_code == 200

@@ -16,6 +16,7 @@ from engine.spec import load_spec
 from tests.engine.telemetry.ingest_server import IngestServer
 
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+LAUNCHED_WITH = "0123456789abcdef"
 
 # An untrained model seldom answers; rewarding short episodes gives every group some variance.
 SPEC = """
@@ -94,6 +95,7 @@ class Job:
             "attempt_id": self.attempt,
             "attempt_number": number,
             "spec": spec,
+            "code_version": LAUNCHED_WITH,
             "resume": None,
             "storage": f"{scheme}{storage}",
             "heartbeat_s": 1,
@@ -102,7 +104,9 @@ class Job:
         body = {
             "submission_id": f"{self.attempt}-{time.time_ns()}",
             "entrypoint": f"{driver} --ingest {ingest.url} --attempt {self.attempt} --ticket once",
-            "runtime_env": {"env_vars": environment or {}},
+            "runtime_env": {
+                "env_vars": {"CARAVAN_CODE_VERSION": LAUNCHED_WITH, **(environment or {})}
+            },
         }
         self.id: str = cluster.call("POST", "", body)["submission_id"]
         cluster.started.append(self.id)

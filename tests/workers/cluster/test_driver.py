@@ -124,8 +124,13 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_higher_versions(start, i
     ingest.calls.clear()
     ingest.events.clear()
     ingest.command = "run"
-    again = start(rl_steps=last["step"] + 2, number=2)
+    assert not [e for e in ingest.of_kind("log") if "runs code" in e["text"]]
+    again = start(rl_steps=last["step"] + 2, number=2, CARAVAN_CODE_VERSION="newer")
     assert again.end()["state"] == "succeeded", again.log()
+    (told,) = [e for e in ingest.of_kind("log") if "runs code" in e["text"]]
+    assert (told["level"], "newer" in told["text"]) == ("warning", True)
+    redeemed = [body["code_version"] for path, body in ingest.calls if path == "tickets/redeem"]
+    assert redeemed == ["newer"]
     assert sorted(series(ingest, "train/loss")) == [6 + last["step"] + 1, 6 + last["step"] + 2]
     versions = [e["trainer_version"] for e in ingest.of_kind("pool")]
     assert min(versions) > last["version"]
@@ -133,6 +138,17 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_higher_versions(start, i
     produced = [e["produced"] for e in ingest.of_kind("pool")]
     assert produced[0] >= state.produced, "the pool goes on with what it held"
     assert_pool_conserves(ingest)
+
+
+def test_files_of_another_format_fail_the_attempt_with_a_sentence(start, ingest, tmp_path):
+    (tmp_path / "storage").mkdir()
+    written = {"format": 0, "code": "older"}
+    (tmp_path / "storage/format.json").write_text(json.dumps(written))
+    end = start(number=2).end()
+    assert end["state"] == "failed"
+    assert "have format 0" in end["reason"]
+    assert "resume it with code older" in end["reason"]
+    assert json.loads((tmp_path / "storage/format.json").read_text()) == written
 
 
 def test_a_killed_driver_takes_its_actors_along_and_loses_nothing(start, ingest, tmp_path):

@@ -55,6 +55,7 @@ class AttemptOut(Schema):
     number: int
     state: str
     state_reason: str
+    code_version: str
     resume_from_id: str | None
     ray_job_id: str
     heartbeat_at: datetime | None

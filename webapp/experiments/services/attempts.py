@@ -92,8 +92,10 @@ def fail_attempt(attempt_id: str, reason: str) -> bool:
 
 
 @transaction.atomic
-def redeem(attempt_id: str, ticket: str) -> Redeemed:
-    """Exchange a ticket, once, for the attempt's token. Raises RefusedError (401, 409)."""
+def redeem(attempt_id: str, ticket: str, code_version: str = "") -> Redeemed:
+    """Exchange a ticket, once, for the attempt's token. Raises RefusedError (401, 409).
+
+    `code_version`: which code the driver is of."""
     known = Attempt.objects.filter(pk=attempt_id).first()
     if known is None:
         raise RefusedError("There is no such attempt.", status=401)
@@ -107,6 +109,7 @@ def redeem(attempt_id: str, ticket: str) -> Redeemed:
     token = f"cva_{new_secret()}"
     attempt.token_digest = digest("attempt", token)
     attempt.ticket_digest = ""
+    attempt.code_version = code_version
     attempt.heartbeat_at = timezone.now()
     if attempt.state == State.STARTING:
         move(run, attempt, State.RUNNING)

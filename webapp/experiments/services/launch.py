@@ -1,15 +1,12 @@
 """From a spec to a queued run: validated, frozen, and linked to what it was launched with."""
 
-import os
-import subprocess
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from engine.spec import ExperimentSpec, load_spec, problems_of, spec_hash
+from engine.spec.code import code_version
 from webapp import live, queue
 from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
@@ -133,22 +130,3 @@ def find_experiment(project: Project, name: str, user: User) -> Experiment:
             return Experiment.objects.create(project=project, name=name, created_by=user)
     except IntegrityError:  # somebody else created it at the same moment
         return Experiment.objects.get(project=project, name__iexact=name)
-
-
-@cache
-def code_version() -> str:
-    """CARAVAN_CODE_VERSION (set in images), or the checkout's commit, marked if edited."""
-    if given := os.environ.get("CARAVAN_CODE_VERSION"):
-        return given[:64]
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=settings.CHECKOUT,
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()[:64]

@@ -1,0 +1,72 @@
+"""The format of a run's files: what code of one version wrote, code of another may go on with.
+
+What was launched is frozen, its code included; but a machine is upgraded, and an interrupted run is
+there to be resumed. A resume by other code is allowed where the files have the format that this
+code writes, and is said on the run's page. Raise FORMAT with every change after which this code
+and the code before could not take over from each other: what is synthesised, the graph that a spec
+gives, the pool's log, checkpoints, positions, evaluations.
+"""
+
+import json
+
+from pydantic import ValidationError
+
+from engine.spec import ExperimentSpec
+from engine.spec.code import code_version
+from workers.cluster.storage import RunStorage
+
+FORMAT = 1
+_FILE = "format.json"
+
+
+class OtherCodeError(Exception):
+    """This code cannot go on with what other code launched or wrote; a sentence for people."""
+
+
+def check_format(storage: RunStorage, launched_with: str) -> None:
+    """Mark a new run's storage, and look at the mark of any other before anything is read.
+
+    Raises OtherCodeError.
+    """
+    path = storage.fetch(_FILE)
+    if path is None and storage.is_empty():
+        storage.write_json(_FILE, {"format": FORMAT, "code": code_version()})
+        return
+    found = json.loads(path.read_text()) if path is not None else {}
+    if found.get("format") == FORMAT:
+        return
+    written = found.get("format", "no number")
+    raise OtherCodeError(
+        f"The files of this run have format {written}, and this code ({shown(code_version())}) "
+        f"reads format {FORMAT}: resume it with code {shown(found.get('code') or launched_with)}, "
+        "or clone it."
+    )
+
+
+def read_spec(spec: dict[str, object], launched_with: str) -> ExperimentSpec:
+    """The frozen spec. Raises OtherCodeError where this code does not know a field of it."""
+    try:
+        return ExperimentSpec.model_validate_json(json.dumps(spec))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise OtherCodeError(
+            f"This code ({shown(code_version())}) does not take the run's spec ({path}: "
+            f"{first['msg']}): resume it with code {shown(launched_with)}, or clone it."
+        ) from None
+
+
+def notice(launched_with: str) -> str:
+    """What the run's log says where other code goes on with it; "" where it is the same."""
+    if not launched_with or launched_with == code_version():
+        return ""
+    return (
+        f"This attempt runs code {shown(code_version())}; "
+        f"the run was launched with {shown(launched_with)}."
+    )
+
+
+def shown(version: str) -> str:
+    """A code version as people read it."""
+    commit, dash, mark = version.partition("-")
+    return f"{commit[:12]}{dash}{mark}" or "of unknown version"
