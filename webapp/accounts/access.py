@@ -96,7 +96,7 @@ def get(queryset: QuerySet[M], pk: object, actor: Actor, role: Role = Role.VIEWE
     way = PROJECT_OF[queryset.model._meta.label]
     queryset = queryset.none() if "\0" in str(pk) else queryset  # PostgreSQL refuses to look
     found = queryset.filter(pk=pk).first()
-    project_id = None if found is None else found.pk if way == "pk" else _follow(found, way)
+    project_id = "" if found is None else str(found.pk) if way == "pk" else _follow(found, way)
     if found is None or actor.role_in(project_id) is None:  # one answer, which tells nothing apart
         what = f"{queryset.model._meta.verbose_name} {str(pk)[:60]!r}"
         raise Http404(f"There is no {what} that you can see.")

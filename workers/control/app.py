@@ -35,9 +35,11 @@ app.conf.update(
 )
 
 
-@heartbeat_sent.connect  # every two seconds, by the loop that hands tasks to its processes
 def _show_alive(**_: object) -> None:
     show_alive()
 
+
+# Sent every two seconds by the loop that hands tasks to its processes.
+heartbeat_sent.connect(_show_alive, weak=False)
 
 __all__ = ["app"]
