@@ -12,6 +12,7 @@ from workers.local.places import CHECKOUT, UserError
 
 if TYPE_CHECKING:
     from engine.planner import Architecture, Flops
+    from engine.spec import ExperimentSpec
 
 app = typer.Typer(help="Say what a model costs, before anything is launched.", no_args_is_help=True)
 LENGTH = re.compile(r"(\d{1,9})([km]?)", re.IGNORECASE)
@@ -52,6 +53,25 @@ def flops(
         print(json.dumps(report(model, others, lengths)))
     else:
         show_flops(model, others, lengths)
+
+
+@app.command()
+def run(
+    spec: Annotated[str, typer.Argument(help="A specification's .yaml, or a recipe's name.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Memory by component, FLOPs and tokens at the most of a specification's run."""
+    from cli.plan_tables import show_run
+    from engine.planner import plan_run
+
+    recipe = RECIPES / f"{spec}.yaml"
+    given = _read_spec(recipe if recipe.is_file() else Path(spec))
+    plan = plan_run(given)
+    if as_json:
+        said = asdict(plan)
+        print(json.dumps({**said, "model": _of_model(plan.model)}))
+    else:
+        show_run(given, plan)
 
 
 def read_lengths(text: str) -> list[Length]:
@@ -97,6 +117,12 @@ def read_model(given: str) -> "Architecture":
 
 def _of_recipe(path: Path) -> "Architecture":
     from engine.planner import from_spec
+
+    spec = _read_spec(path)
+    return from_spec(spec.model, spec.name)
+
+
+def _read_spec(path: Path) -> "ExperimentSpec":
     from engine.spec import load_spec
 
     try:
@@ -106,8 +132,9 @@ def _of_recipe(path: Path) -> "Architecture":
     if spec is None:
         first = problems[0]
         where = f"{first.path}: " if first.path else ""
-        raise UserError(f"{path} is no specification: {where}{first.message}")
-    return from_spec(spec.model, spec.name)
+        sentence = " ".join(first.message.split())  # a parser's excerpt has lines of its own
+        raise UserError(f"{path} is no specification: {where}{sentence}")
+    return spec
 
 
 def report(

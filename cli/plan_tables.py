@@ -1,6 +1,6 @@
 """What `caravan plan` prints for people."""
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from cli.plan import Length
@@ -10,6 +10,7 @@ from engine.planner import (
     Costs,
     Flops,
     LayerKind,
+    RunPlan,
     conventions,
     costs,
     kv_bytes_per_token,
@@ -18,8 +19,10 @@ from engine.planner import (
     ratio,
     state_bytes,
 )
+from engine.spec import ExperimentSpec
 
 WIDTH = 116  # columns that the tables need; terminals that are narrower wrap lines
+WORDS = ("model", "layers", "source", "counted", "versus", "process", "part", "stage")
 NOTES = (
     "A multiply-add is 2 FLOPs. Attention: its share of the cell before. Cache: bf16, states fp32.",
     "Causal: each query meets the keys up to its own. Multi-head, absorbed: the two forms of MLA.",
@@ -41,6 +44,53 @@ def show_flops(model: Architecture, others: list[Architecture], lengths: list[Le
         console.print(line, style="dim", highlight=False)
 
 
+def show_run(spec: ExperimentSpec, plan: RunPlan) -> None:
+    """Memory by component, then each stage at the most."""
+    console = Console()
+    console.width = max(console.width, WIDTH)
+    console.print(_models([plan.model]))
+    memory_table = _table("\nMemory", "process", "part", "bytes")
+    trainer, rollout = plan.trainer, plan.rollout
+    slots = f"{spec.rollout.slots} slots of {plan.length:,} tokens"
+    for process, part, size in (
+        (f"trainer (of {spec.trainer.workers})", "weights, fp32", trainer.weights),
+        ("", "gradients, fp32", trainer.gradients),
+        ("", "optimizer", trainer.optimizer),
+        ("", f"copy in {spec.trainer.precision}, with gradients", trainer.copy),
+        ("", "together", trainer.total),
+        (f"rollout worker (of {spec.rollout.workers})", "weights", rollout.weights),
+        ("", f"states, {slots}", rollout.states),
+        ("", f"keys and values, {slots}", rollout.kv),
+        ("", "together", rollout.total),
+    ):
+        memory_table.add_row(process, part, scaled(size, "B"))
+    console.print(memory_table)
+    stages = _table(
+        "\nStages, at the most",
+        *("stage", "steps", "trajectories/step", "tokens/step", "trained FLOPs/step"),
+        *("sampled FLOPs/step", "FLOPs of all steps"),
+    )
+    for stage in plan.stages:
+        step = stage.training_flops + stage.generation_flops
+        stages.add_row(
+            stage.kind,
+            f"{stage.steps:,}",
+            f"{stage.trajectories:,}",
+            f"{stage.tokens:,}",
+            scaled(stage.training_flops, ""),
+            scaled(stage.generation_flops, "") if stage.generation_flops else "-",
+            scaled(step * stage.steps, ""),
+        )
+    console.print(stages)
+    for line in (
+        f"At {plan.length:,} tokens a trained token costs {scaled(plan.trained_token_flops, '')} "
+        f"FLOPs, a generated one {scaled(plan.generated_token_flops, '')}.",
+        "Activations and evaluations come on top; trajectories that end early and shared prefixes "
+        "take away.",
+    ):
+        console.print(line, style="dim", highlight=False)
+
+
 def scaled(value: float, unit: str) -> str:
     """Three digits and a decimal prefix: 1.11e16 FLOPs are "11.1 P"."""
     prefixes = ["", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q"]
@@ -53,8 +103,8 @@ def scaled(value: float, unit: str) -> str:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
-        right = column not in ("model", "counted", "layers", "source", "versus")
-        table.add_column(column, justify="right" if right else "left", no_wrap=column == "model")
+        justify: JustifyMethod = "left" if column in WORDS else "right"
+        table.add_column(column, justify=justify, no_wrap=column != "source")
     return table
 
 
@@ -114,9 +164,8 @@ def _named(model: Architecture, convention: Convention) -> str:
 
 def _ratios(model: Architecture, others: list[Architecture], lengths: list[Length]) -> Table:
     table = _table(
-        f"\n{model.name} as a share of", "versus", "counted", "of", "next token", "generation"
+        f"\n{model.name} as a share of", "versus", "counted", "tokens", "next token", "generation"
     )
-    table.columns[2].header = "tokens"
     for other in others:
         for counted in conventions(model, other):
             for length in lengths:

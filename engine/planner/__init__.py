@@ -22,6 +22,14 @@ from engine.planner.configs import (
 from engine.planner.flops import Convention, Flops, generation, next_token, prefill, training
 from engine.planner.memory import Memory, kv_bytes_per_token, memory, state_bytes
 from engine.planner.parameters import Parameters, parameters
+from engine.planner.run import (
+    RolloutMemory,
+    RunPlan,
+    StagePlan,
+    TrainerMemory,
+    optimizer_bytes,
+    plan_run,
+)
 
 __all__ = [
     "Architecture",
@@ -37,7 +45,11 @@ __all__ = [
     "Mlp",
     "Parameters",
     "Ratio",
+    "RolloutMemory",
+    "RunPlan",
     "Softmax",
+    "StagePlan",
+    "TrainerMemory",
     "conventions",
     "costs",
     "from_spec",
@@ -45,7 +57,9 @@ __all__ = [
     "kv_bytes_per_token",
     "memory",
     "next_token",
+    "optimizer_bytes",
     "parameters",
+    "plan_run",
     "prefill",
     "ratio",
     "read_config",

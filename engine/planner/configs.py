@@ -125,14 +125,21 @@ def shipped_config(name: str) -> dict[str, Any]:
 
 def from_spec(spec: ModelSpec, name: str) -> Architecture:
     """The policy of an experiment; its vocabulary at the most that the spec allows."""
+    dim = spec.head_dim or spec.width // spec.heads
+    dense, active = spec.experts == 1, spec.experts_per_token or 2
     layers = _hybrid_layers(
-        Softmax(spec.heads, spec.heads, spec.width // spec.heads),
+        Softmax(spec.heads, spec.kv_heads or spec.heads, dim),
         spec.conv_width,
-        Mlp(spec.mlp_width),
+        Mlp(spec.mlp_width) if dense else Mlp(spec.mlp_width, spec.experts, active),
         [kind == "lightning" for kind in spec.layers],
     )
     return Architecture(
-        name, spec.width, spec.vocab_size, tuple(layers), tied_head=True, source="specification"
+        name,
+        spec.width,
+        spec.vocab_size,
+        tuple(layers),
+        tied_head=spec.tie_embeddings,
+        source="specification",
     )
 
 

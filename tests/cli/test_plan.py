@@ -109,3 +109,28 @@ def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str) -> Non
     assert isinstance(done.exception, UserError)
     assert str(done.exception).startswith(sentence)
     assert "\n" not in str(done.exception)
+
+
+def test_it_plans_a_run() -> None:
+    done = CliRunner().invoke(app, ["plan", "run", "kg-search"])
+    assert done.exit_code == 0
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert any(line.startswith("keys and values, 192 slots of 160 tokens") for line in lines)
+    assert any(line.startswith("rl 70 192 30,720 ") for line in lines)
+
+
+def test_the_json_of_a_run_says_what_the_planner_says() -> None:
+    done = CliRunner().invoke(app, ["plan", "run", "recipes/smoke.yaml", "--json"])
+    said = json.loads(done.stdout)
+    assert said["model"]["name"] == "smoke"
+    assert said["trainer"]["weights"] == 4 * said["parameters"]["total"]
+    assert [stage["kind"] for stage in said["stages"]] == ["sft", "rl"]
+
+
+def test_a_run_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    broken = tmp_path / "spec.yaml"
+    broken.write_text("name: [")
+    done = CliRunner().invoke(app, ["plan", "run", str(broken)])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith(f"{broken} is no specification: This is not valid YAML")
+    assert "\n" not in str(done.exception)

@@ -1,0 +1,177 @@
+"""What a specification's run takes: memory by component, FLOPs, and tokens at the most.
+
+Only what the specification decides: activations, snapshots of states and the pool come on top, and
+trajectories that end early, shared prefixes and skipped groups take away. Bytes are those of the
+trainer and the sampler as they are: fp32 master weights and gradients, a copy in the precision of
+products with the embedding (and head) left in fp32, keys and values in fp32.
+"""
+
+from dataclasses import dataclass
+
+from engine.planner.architecture import (
+    Architecture,
+    Latent,
+    Layer,
+    Lightning,
+    Mixer,
+    Mlp,
+    Softmax,
+)
+from engine.planner.configs import from_spec
+from engine.planner.flops import generation, next_token, training
+from engine.planner.memory import memory
+from engine.planner.parameters import Parameters, mixer_products, parameters
+from engine.spec import ExperimentSpec, OptimizerSpec, RlStage, SftStage
+
+FP32, BF16 = 4, 2
+ADAMW_BYTES = 2 * FP32  # first and second moment of a parameter
+MUON_BYTES = FP32  # momentum
+
+
+@dataclass(frozen=True)
+class TrainerMemory:
+    """Bytes of one trainer process. `copy`: weights and gradients that products are computed in."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    copy: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.copy
+
+
+@dataclass(frozen=True)
+class RolloutMemory:
+    """Bytes of one rollout worker; states, keys and values with every slot at full length."""
+
+    weights: int
+    states: int
+    kv: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.states + self.kv
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """Upper bounds of one stage that trains. FLOPs of a step; generation only where it samples."""
+
+    kind: str
+    steps: int
+    trajectories: int  # of a step
+    tokens: int  # of a step
+    training_flops: float
+    generation_flops: float
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """FLOPs of one trained and one generated token are those of trajectories of full length."""
+
+    model: Architecture
+    parameters: Parameters
+    length: int  # tokens of the longest trajectory
+    trainer: TrainerMemory
+    rollout: RolloutMemory
+    trained_token_flops: float
+    generated_token_flops: float
+    stages: tuple[StagePlan, ...]
+
+
+def plan_run(spec: ExperimentSpec) -> RunPlan:
+    """The plan of a valid specification; where its stages differ, the larger optimizer counts."""
+    model = from_spec(spec.model, spec.name)
+    length = spec.environment.max_tokens
+    stages = [stage for stage in spec.stages if isinstance(stage, SftStage | RlStage)]
+    return RunPlan(
+        model=model,
+        parameters=parameters(model),
+        length=length,
+        trainer=_trainer(model, spec.trainer.precision, [stage.optimizer for stage in stages]),
+        rollout=_rollout(model, spec.trainer.precision, spec.rollout.slots, length),
+        trained_token_flops=training(model, length).total / length,
+        generated_token_flops=next_token(model, length).total,
+        stages=tuple(_stage(model, stage, length) for stage in stages),
+    )
+
+
+def optimizer_bytes(model: Architecture, spec: OptimizerSpec) -> int:
+    """State of the optimizer: AdamW for everything, or Muon for the layers' matrices."""
+    total = parameters(model).total
+    if spec.kind == "adamw":
+        return ADAMW_BYTES * total
+    matrices = sum(_matrices(layer, model.width) for layer in model.layers)
+    # Where a parameter holds several matrices, Muon works on copies of their values; q, k and v
+    # lie interleaved, so that their gradients are copied as well.
+    qkv = sum(_qkv(layer.mixer, model.width) for layer in model.layers)
+    stacked = sum(_stacked(layer.mlp, model.width) for layer in model.layers)
+    copies = FP32 * (2 * qkv + stacked)
+    return ADAMW_BYTES * (total - matrices) + MUON_BYTES * matrices + copies
+
+
+def _trainer(model: Architecture, precision: str, optimizers: list[OptimizerSpec]) -> TrainerMemory:
+    count = parameters(model)
+    copied = _in_blocks(model) if precision == "bfloat16" else 0
+    return TrainerMemory(
+        weights=FP32 * count.total,
+        gradients=FP32 * count.total,
+        optimizer=max((optimizer_bytes(model, one) for one in optimizers), default=0),
+        copy=2 * BF16 * copied,
+    )
+
+
+def _rollout(model: Architecture, precision: str, slots: int, length: int) -> RolloutMemory:
+    blocks = _in_blocks(model)
+    of_each = BF16 if precision == "bfloat16" else FP32
+    one = memory(model, length, cache_bytes=FP32)
+    return RolloutMemory(
+        weights=of_each * blocks + FP32 * (parameters(model).total - blocks),
+        states=slots * one.state,
+        kv=slots * one.kv,
+    )
+
+
+def _stage(model: Architecture, stage: SftStage | RlStage, length: int) -> StagePlan:
+    if isinstance(stage, RlStage):
+        trajectories = sampled = stage.prompts_per_step * stage.group_size
+    else:
+        trajectories, sampled = stage.batch_size, 0
+    return StagePlan(
+        kind=stage.kind,
+        steps=stage.steps,
+        trajectories=trajectories,
+        tokens=trajectories * length,
+        training_flops=trajectories * training(model, length).total,
+        generation_flops=sampled * generation(model, length).total,
+    )
+
+
+def _in_blocks(model: Architecture) -> int:
+    """Parameters that take the precision of products: all but embedding, head and routers."""
+    count = parameters(model)
+    routers = sum(model.width * layer.mlp.experts for layer in model.layers)
+    return count.total - count.embedding - count.head - routers
+
+
+def _matrices(layer: Layer, width: int) -> int:
+    """Parameters of a layer that Muon updates: its matrices, all experts', but for the router."""
+    mlp = 3 * width * layer.mlp.width * max(1, layer.mlp.experts)
+    return mixer_products(layer.mixer, width) + mlp + 3 * width * layer.mlp.shared_width
+
+
+def _qkv(mixer: Mixer, width: int) -> int:
+    match mixer:
+        case Softmax():
+            return width * mixer.head_dim * (mixer.heads + 2 * mixer.kv_heads)
+        case Lightning():
+            return width * mixer.head_dim * 3 * mixer.heads
+        case Latent():
+            return 0
+
+
+def _stacked(mlp: Mlp, width: int) -> int:
+    """Gate and up of a dense MLP; all three matrices of experts."""
+    return width * mlp.width * (3 * mlp.experts if mlp.experts else 2)
