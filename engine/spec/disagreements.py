@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from engine.spec.experiment import (
     ExperimentSpec,
+    ModelSpec,
     RlStage,
     SftStage,
     SynthesiseStage,
@@ -26,7 +27,15 @@ def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
 
 
 def _of_model(spec: ExperimentSpec) -> Iterator[Disagreement]:
-    width, heads = spec.model.width, spec.model.heads
+    yield from _of_head_width(spec.model)
+    yield from _of_softmax(spec.model)
+    yield from _of_experts(spec)
+
+
+def _of_head_width(model: ModelSpec) -> Iterator[Disagreement]:
+    width, heads = model.width, model.heads
+    if model.head_dim is not None:
+        return
     if width % heads:
         yield Disagreement(
             f"A width of {width} cannot be split into {heads} heads: width must be a multiple.",
@@ -38,6 +47,54 @@ def _of_model(spec: ExperimentSpec) -> Iterator[Disagreement]:
             "positions need an even one.",
             ("model.width", "model.heads"),
         )
+
+
+def _of_softmax(model: ModelSpec) -> Iterator[Disagreement]:
+    for name in ("kv_heads", "rotary_dim"):
+        if getattr(model, name) is not None and "softmax" not in model.layers:
+            yield Disagreement(
+                f"{name} is of softmax layers, and no layer is one: leave it empty.",
+                (f"model.{name}", "model.layers"),
+            )
+    if model.kv_heads and model.heads % model.kv_heads:
+        yield Disagreement(
+            f"{model.heads} heads cannot share {model.kv_heads} keys evenly: heads must be a "
+            "multiple of kv_heads.",
+            ("model.kv_heads", "model.heads"),
+        )
+    dim = model.head_dim or model.width // model.heads
+    if model.rotary_dim and model.rotary_dim > dim:
+        yield Disagreement(
+            f"A head has {dim} dimensions; {model.rotary_dim} of them cannot be rotated.",
+            ("model.rotary_dim", "model.head_dim" if model.head_dim else "model.heads"),
+        )
+
+
+def _of_experts(spec: ExperimentSpec) -> Iterator[Disagreement]:
+    model = spec.model
+    each = model.experts_per_token
+    if model.experts == 1:
+        for name in ("experts_per_token", "router_aux_weight"):
+            if getattr(model, name):
+                yield Disagreement(
+                    f"{name} is of a router, and one expert has none: take more experts, or leave "
+                    "it out.",
+                    (f"model.{name}", "model.experts"),
+                )
+        return
+    if each and each > model.experts:
+        yield Disagreement(
+            f"A token cannot be sent to {each} of {model.experts} experts.",
+            ("model.experts_per_token", "model.experts"),
+        )
+    for index, stage in enumerate(spec.stages):
+        if isinstance(stage, RlStage):
+            yield Disagreement(
+                "Which experts a token took while sampling is not recorded yet, so that training "
+                "would update another policy than the one that acted: take one expert, or "
+                "supervised stages only.",
+                ("model.experts", f"stages.{index}.kind"),
+            )
 
 
 def _of_environment(spec: ExperimentSpec) -> Iterator[Disagreement]:

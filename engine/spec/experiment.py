@@ -53,6 +53,12 @@ class ModelSpec(SpecModel):
     kind: Literal["hybrid"] = "hybrid"
     width: int = Field(128, ge=16, le=8192)
     heads: int = Field(4, ge=1, le=128)
+    kv_heads: int | None = Field(
+        None, ge=1, le=128, description="Keys and values in softmax layers; empty: one a head"
+    )
+    head_dim: int | None = Field(
+        None, ge=2, le=512, multiple_of=2, description="Width of a head; empty: width / heads"
+    )
     layers: list[Literal["lightning", "softmax"]] = Field(
         ["lightning", "softmax"] * 2, min_length=1, max_length=200
     )
@@ -61,6 +67,19 @@ class ModelSpec(SpecModel):
         3, ge=0, le=8, description="Causal depthwise convolution on q, k; 0: off"
     )
     rope_base: float = Field(1000.0, gt=1)
+    rotary_dim: int | None = Field(
+        None, ge=2, multiple_of=2, description="Rotated part of a head; empty: all of it"
+    )
+    experts: int = Field(
+        1, ge=1, le=256, description="MLPs in a layer, behind a router; 1: one, without a router"
+    )
+    experts_per_token: int | None = Field(
+        None, ge=2, description="Experts that a token is sent to; empty: 2"
+    )
+    router_aux_weight: float = Field(
+        0.0, ge=0, description="Weight of the loss that keeps experts evenly used"
+    )
+    tie_embeddings: bool = Field(True, description="The head is the embedding again")
     vocab_size: int = Field(1000, ge=300, le=200_064)
     embedding_std: float = Field(0.09, gt=0)
     init_std: float = Field(0.05, gt=0)

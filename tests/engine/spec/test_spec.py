@@ -78,6 +78,9 @@ def test_there_are_recipes() -> None:
         (changed(stages__2__hops=[]), "stages.2.hops"),
         (changed(stages__2__optimizer__lr=float("inf")), "stages.2.optimizer.lr"),
         (changed(model__layers=[]), "model.layers"),
+        (changed(model__head_dim=15), "model.head_dim"),
+        (changed(model__rotary_dim=3), "model.rotary_dim"),
+        (changed(model__experts_per_token=1), "model.experts_per_token"),
         (changed(model__layers=["lightning", "mamba"]), "model.layers.1"),
         (changed(reward__terms=[]), "reward.terms"),
         (changed(reward__terms=[{"kind": "format"}, {"kind": "format"}]), "reward"),
@@ -98,6 +101,27 @@ def test_it_points_at_the_field(data: dict[str, Any], at: str) -> None:
     [
         (changed(model__width=130), ["model.width", "model.heads"]),
         (changed(model__width=132, model__heads=44), ["model.width", "model.heads"]),
+        (changed(model__kv_heads=3), ["model.kv_heads", "model.heads"]),
+        (
+            changed(model__kv_heads=2, model__layers=["lightning"]),
+            ["model.kv_heads", "model.layers"],
+        ),
+        (
+            changed(model__rotary_dim=8, model__layers=["lightning"]),
+            ["model.rotary_dim", "model.layers"],
+        ),
+        (changed(model__rotary_dim=34), ["model.rotary_dim", "model.heads"]),
+        (
+            changed(model__rotary_dim=18, model__head_dim=16),
+            ["model.rotary_dim", "model.head_dim"],
+        ),
+        (changed(model__experts_per_token=2), ["model.experts_per_token", "model.experts"]),
+        (changed(model__router_aux_weight=0.01), ["model.router_aux_weight", "model.experts"]),
+        (
+            changed(model__experts=3, model__experts_per_token=4, stages__2=...),
+            ["model.experts_per_token", "model.experts"],
+        ),
+        (changed(model__experts=4), ["model.experts", "stages.2.kind"]),
         (
             changed(environment__max_turn_tokens=300),
             ["environment.max_turn_tokens", "environment.max_tokens"],
