@@ -2,12 +2,15 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from engine.algorithms.batch import TokenBatch
 from engine.models.hybrid import HybridForCausalLM
+from engine.models.hybrid.model import Routed
+from engine.models.hybrid.moe import balancing_loss
 from engine.models.logprobs import TokenLogProbs, token_logprobs
 from engine.trees.batch import TreeBatch, tree_batch
 from engine.trees.build import Ints
@@ -17,6 +20,18 @@ from engine.trees.statistics import Work
 WORTH_RATIO = 1.25  # see docs/decisions/063-prefix-trees.md
 
 Place = tuple[Tensor, Tensor]  # rows and columns of the batch
+
+
+class Found(NamedTuple):
+    """Of the tokens in the loss, in the order of `place`; and how unevenly experts were used.
+
+    imbalance: the balancing loss within the pass times its tokens, each counted once a sample; 0
+    where the model does not ask for it. Over a step it is a mean over passes, so that, unlike the
+    rest of the loss, it depends on how the batch is cut.
+    """
+
+    tokens: TokenLogProbs
+    imbalance: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +50,15 @@ class PaddedPass:
     def work(self) -> Work:
         return samples_work(self.piece)
 
-    def logprobs(self, model: HybridForCausalLM, head: Tensor, temperature: float) -> TokenLogProbs:
-        """Of the tokens in the loss, in the order of `place`."""
-        mask = self.piece.loss_mask
-        hidden = model.hidden(self.piece.ids)
-        rows = hidden[:, :-1][mask[:, 1:]]
-        return token_logprobs(rows, head, self.piece.ids[mask], temperature)
+    def run(self, model: HybridForCausalLM, head: Tensor, temperature: float) -> Found:
+        mask, ids = self.piece.loss_mask, self.piece.ids
+        routed = model.routed(ids)
+        rows = routed.hidden[:, :-1][mask[:, 1:]]
+        real = torch.arange(ids.shape[1]) < self.piece.lengths[:, None]
+        return Found(
+            token_logprobs(rows, head, ids[mask], temperature),
+            _imbalance(model, routed, real.flatten()),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +77,18 @@ class TreePass:
         pairs = float(positions.sum()) + len(positions)
         return Work(len(positions), pairs, len(self.tree.targets))
 
-    def logprobs(self, model: HybridForCausalLM, head: Tensor, temperature: float) -> TokenLogProbs:
-        """Of the tokens in the loss, in the order of `place`."""
-        hidden = model.hidden(self.tree.ids, layout=self.tree.layout)
-        return self.tree.logprobs(hidden, head, temperature)
+    def run(self, model: HybridForCausalLM, head: Tensor, temperature: float) -> Found:
+        routed = model.routed(self.tree.ids, layout=self.tree.layout)
+        return Found(
+            self.tree.logprobs(routed.hidden, head, temperature),
+            _imbalance(model, routed, self.tree.multiplicity),
+        )
+
+
+def _imbalance(model: HybridForCausalLM, routed: Routed, counts: Tensor) -> Tensor:
+    if not routed.routings or not model.config.router_aux_loss_coef:
+        return torch.zeros(())
+    return balancing_loss(routed.routings, counts) * counts.sum()
 
 
 def samples_work(batch: TokenBatch) -> Work:

@@ -190,11 +190,13 @@ class Trainer:
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         how = self.spec.trainer
+        balance_weight = self.model.config.router_aux_loss_coef / float(batch.lengths.sum())
         for one in passes(batch, groups, how.tree_merge, how.pack_tokens, self.rank, self.world):
-            found = one.logprobs(self._compute, self.model.head_weight, temperature)
+            found, imbalance = one.run(self._compute, self.model.head_weight, temperature)
             place = one.place
             losses = token_loss(found.logprobs, batch.behaviour[place], batch.advantages[place])
             loss = token_mean(losses, loss_tokens)
+            loss = loss + balance_weight * imbalance
             loss.backward()  # type: ignore[no-untyped-call]
             self._collect_gradients()
             all_logprobs[place] = found.logprobs.detach()
