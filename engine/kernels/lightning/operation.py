@@ -1,7 +1,9 @@
 """The one operation: lightning attention over dense, packed or tree-shaped batches."""
 
+from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from engine.kernels.lightning import chunked
@@ -47,18 +49,9 @@ def lightning_attention(
     Raises ValueError or TypeError, with shapes, for arguments that do not fit together.
 
     implementation: "triton" needs an NVIDIA GPU (or Triton's interpreter), "chunked" is plain
-    torch, "auto" takes Triton for tensors on a GPU.
+    torch, "auto" takes Triton for bf16 and fp32 tensors on a GPU.
     """
-    name = implementation
-    if name == "auto":
-        name = "triton" if q.device.type == "cuda" else "chunked"
-    if name == "chunked":
-        attention = chunked.lightning_attention
-    else:
-        raise ValueError(
-            f"implementation is {implementation!r}: it must be auto, chunked or triton"
-        )
-    return attention(
+    return _attention(implementation, q)(
         q,
         k,
         v,
@@ -69,3 +62,23 @@ def lightning_attention(
         parents=parents,
         packing=packing,
     )
+
+
+def _attention(implementation: str, q: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    if implementation == "auto":
+        on_gpu = q.device.type == "cuda" and q.dtype != torch.float64
+        implementation = "triton" if on_gpu else "chunked"
+    if implementation == "chunked":
+        return chunked.lightning_attention
+    if implementation != "triton":
+        raise ValueError(
+            f"implementation is {implementation!r}: it must be auto, chunked or triton"
+        )
+    try:
+        from engine.kernels.lightning import triton
+    except ImportError as error:
+        raise ValueError(
+            "implementation='triton' needs the package triton: install requirements/gpu.txt, or "
+            "take implementation='chunked'"
+        ) from error
+    return triton.lightning_attention

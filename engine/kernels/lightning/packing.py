@@ -9,7 +9,8 @@ from torch import Tensor
 
 CHUNK = 64
 CHUNK_STEP = 8
-STATE_COST = 256  # of a chunk's state, in operations per element: it is memory traffic mostly
+STATE_COST = 512  # of a chunk, in operations per element of its state: memory traffic mostly
+GPU_CHUNK = 64  # the longest that the kernels hold in registers and shared memory
 NARROW = 4  # chunks of a level that are updated one after the other: gathering them costs more
 
 Rows = slice | Tensor
@@ -37,6 +38,9 @@ class Packing:
     place: Tensor  # [tokens], slot of each token
     borders: tuple[int, ...]  # [chunks + 1], starts and the end, on the host
     levels: tuple[Level, ...]
+    generations: tuple[Tensor, ...]  # nodes by their distance from a root
+    children: Tensor  # [N - roots], the children of node 0, then of node 1, ...
+    first_child: Tensor  # [N + 1], node i has children[first_child[i]:first_child[i + 1]]
     chunk: int
 
     @property
@@ -69,8 +73,8 @@ def packing(
 
     cu_seqlens: [N + 1], strictly increasing from 0; parents: [N], the node whose final state
     enters node i, before i, or -1; without it every node is a sequence of its own. chunk: the
-    longest chunk, best the head dim; a shorter one is taken where nodes are short. Tensors of the
-    result are on `device`, else beside cu_seqlens.
+    longest chunk, best the head dim; a shorter one is taken where nodes are short, and on a GPU
+    none over 64. Tensors of the result are on `device`, else beside cu_seqlens.
     Raises ValueError for empty nodes, decreasing cu_seqlens, parents at or after their node.
     """
     if device is None:
@@ -93,6 +97,8 @@ def packing(
     _check_parents(up, nodes)
     if chunk < 1:
         raise ValueError(f"chunk is {chunk}: it must be at least 1")
+    if device.type != "cpu":
+        chunk = min(chunk, GPU_CHUNK)
     made = _grid(cu, lengths, up, _best_chunk(lengths, chunk))
     return made if device.type == "cpu" else made.to(device)
 
@@ -149,6 +155,8 @@ def _grid(cu: Tensor, lengths: Tensor, parents: Tensor, chunk: int) -> Packing:
     place = (first[of_token] + offset // chunk) * chunk + offset % chunk
     source = torch.full((len(node) * chunk,), -1)
     source[place] = torch.arange(tokens)
+    depths, generations = _depths(parents, per_node)
+    by_parent = parents.argsort(stable=True)[len(roots) :]
     return Packing(
         cu_seqlens=cu,
         parents=parents,
@@ -161,24 +169,33 @@ def _grid(cu: Tensor, lengths: Tensor, parents: Tensor, chunk: int) -> Packing:
         gaps=source < 0,
         place=place,
         borders=(*starts.tolist(), tokens),
-        levels=_levels(_depths(parents, per_node)[node] + inner, row, before),
+        levels=_levels(depths[node] + inner, row, before),
+        generations=_by_depth(generations),
+        children=by_parent,
+        first_child=torch.searchsorted(parents[by_parent], torch.arange(nodes + 1)),
         chunk=chunk,
     )
 
 
-def _depths(parents: Tensor, per_node: Tensor) -> Tensor:
-    """Chunks between a root's start and each node."""
-    depths: list[int] = []
+def _depths(parents: Tensor, per_node: Tensor) -> tuple[Tensor, Tensor]:
+    """Chunks, and nodes, between a root's start and each node."""
+    chunks: list[int] = []
+    nodes: list[int] = []
     counts = per_node.tolist()
     for parent in parents.tolist():
-        depths.append(depths[parent] + counts[parent] if parent >= 0 else 0)
-    return torch.tensor(depths)
+        chunks.append(chunks[parent] + counts[parent] if parent >= 0 else 0)
+        nodes.append(nodes[parent] + 1 if parent >= 0 else 0)
+    return torch.tensor(chunks), torch.tensor(nodes)
+
+
+def _by_depth(depth: Tensor) -> tuple[Tensor, ...]:
+    """Indices of equal depth, from 0 on."""
+    return torch.split(depth.argsort(stable=True), depth.bincount().tolist())
 
 
 def _levels(depth: Tensor, row: Tensor, before: Tensor) -> tuple[Level, ...]:
     levels: list[Level] = []
-    order = depth.argsort(stable=True)
-    for chunks in torch.split(order, depth.bincount().tolist()):
+    for chunks in _by_depth(depth):
         rows, entering = row[chunks], before[chunks]
         if len(chunks) < NARROW:
             for one, other in zip(rows.tolist(), entering.tolist(), strict=True):
