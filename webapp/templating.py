@@ -69,8 +69,8 @@ def number(value: Any, digits: int = 4) -> SafeString | str:
 def significant(value: float, digits: int = 4) -> str:
     """For example 0.9132, 12.50, 1 234, 3.2e-05: what a column of numbers can be read by."""
     size = abs(value)
-    if size == 0:
-        return "0"
+    if size < 1e7 and value == int(value):
+        return f"{int(value):,}".replace(",", "\u202f").replace("-", "\u2212")
     if size < 1e-4 or size >= 1e7:
         return f"{value:.{max(digits - 2, 1)}e}".replace("-", "\u2212", 1 if value < 0 else 0)
     places = max(0, digits - 1 - math.floor(math.log10(size)))

@@ -157,7 +157,7 @@ def test_charts_are_searched_smoothed_and_moved_to_another_axis(visit, owner, pl
     expect(page.locator(".panel")).to_have_count(1)
     page.wait_for_selector(".panel .js-plotly-plot")
     page.get_by_label("Smoothing").select_option("0.85")
-    expect(page.locator("[data-panel-value]")).to_contain_text("smoothed, EMA 0.85")
+    expect(page.locator("[data-panel-note]")).to_contain_text("smoothed, EMA 0.85")
     page.get_by_label("Axis").select_option("wall")
     title = page.locator(".panel .xtitle")
     expect(title).to_have_text("minutes since the run's first value")
@@ -186,8 +186,8 @@ def test_hovering_one_chart_shows_the_moment_in_all(visit, owner, played) -> Non
     page = visit(owner, reverse("run", args=[run.pk]))
     page.wait_for_selector(".panel .js-plotly-plot")
     page.locator("[data-panel=reward] .chart").hover(position={"x": 150, "y": 80})
-    expect(page.locator("[data-panel=reward] [data-panel-value]")).to_contain_text("@")
-    expect(page.locator("[data-panel=completion] [data-panel-value]")).to_contain_text("@")
+    expect(page.locator("[data-panel=reward] [data-panel-note]")).to_contain_text("@")
+    expect(page.locator("[data-panel=completion] [data-panel-note]")).to_contain_text("@")
     expect(page.locator(".chart-cursor:visible").nth(3)).to_be_visible()
 
 

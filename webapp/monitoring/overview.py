@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from webapp.experiments.models import Run
@@ -19,7 +18,7 @@ class Panel:
     """One chart. `share` values lie in [0, 1]; `unit` names the vertical axis.
 
     `labels` tell the metrics apart; `low` and `high` bound the first one; values are multiplied
-    by `scale` to be in the unit.
+    by `scale` to be in the unit. The page derives an empty unit from the metric's name.
     """
 
     id: str
@@ -142,8 +141,10 @@ def _panel(panel: Panel) -> dict[str, Any]:
     return {**asdict(panel), **words, "labels": [str(label) for label in panel.labels]}
 
 
-def _title(panel: Panel, name: str) -> Any:
-    return name if len(panel.metrics) > 1 else panel.title
+def _title(panel: Panel, name: str) -> str:
+    """Of one metric's own chart: "Loss, cold start"."""
+    label = panel.labels[panel.metrics.index(name)] if panel.labels else ""
+    return f"{panel.title}, {label}" if label else str(panel.title)
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -180,9 +181,9 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
             series[item.run_id].append(series_row(item))
             owners.setdefault(name, set()).add(item.run_id)
     curated = [panel for panel in PANELS if any(name in owners for name in panel.metrics)]
-    shown = {name for panel in curated for name in panel.metrics}
+    shown = {name for panel in curated for name in (*panel.metrics, panel.low, panel.high)}
     rest = [
-        Panel(name, name, (name,), _("value"))
+        Panel(name, name, (name,), "")
         for name in sorted(owners)
         if name not in shown and len(owners[name]) > 1
     ]

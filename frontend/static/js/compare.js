@@ -3,6 +3,7 @@
 import { chartBar } from "./charts/bar.js";
 import { Panel, panelCard, redrawAll } from "./charts/panel.js";
 import { Store, pointsAfter } from "./charts/store.js";
+import { unitOf } from "./charts/units.js";
 import { one, pageData } from "./dom.js";
 import { subscribe } from "./live.js";
 
@@ -11,7 +12,8 @@ const store = new Store(data);
 const view = chartBar(redrawAll);
 const box = /** @type {HTMLElement} */ (one("#panels"));
 
-for (const info of data.panels) {
+for (const panel of data.panels) {
+  const info = panel.unit ? panel : { ...panel, ...unitOf(panel.id) };
   const card = panelCard(info);
   box.append(card);
   new Panel(card, info, store, view);

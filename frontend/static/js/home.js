@@ -4,6 +4,7 @@ import { one, pageData } from "./dom.js";
 import { t } from "./i18n.js";
 import { subscribe } from "./live.js";
 import { drawNodes } from "./nodes.js";
+import { stateName } from "./states.js";
 
 const active = /** @type {HTMLElement} */ (one("#active"));
 const notify = /** @type {HTMLButtonElement | null} */ (one("[data-notify]"));
@@ -32,7 +33,7 @@ function changed(runs) {
 /** @param {{id: string, name: string, state: string}} run */
 function announce(run) {
   if (!("Notification" in window) || Notification.permission !== "granted") return;
-  const note = new Notification(t("%(name)s: %(state)s", { name: run.name, state: run.state }), { tag: run.id });
+  const note = new Notification(t("%(name)s: %(state)s", { name: run.name, state: stateName(run.state) }), { tag: run.id });
   note.onclick = () => {
     window.focus();
     location.href = `/runs/${run.id}/`;

@@ -1,7 +1,7 @@
 /** Nodes and their devices: utilisation and memory, as cells of a strip or as a table. */
 
 import { h } from "./dom.js";
-import { ago, percent, size } from "./format.js";
+import { ago, duration, percent, size } from "./format.js";
 import { t } from "./i18n.js";
 
 /**
@@ -36,7 +36,8 @@ function share_of(device) {
 
 /** @param {Sample} sample */
 function card(sample) {
-  const old = Date.now() / 1000 - sample.at > 15;
+  const age = Date.now() / 1000 - sample.at;
+  const old = age > 15;
   const rows = sample.devices.map((device) =>
     h("tr", {},
       h("td", {}, device.name), h("td", { class: "muted" }, device.kind),
@@ -44,6 +45,6 @@ function card(sample) {
       h("td", { class: "num" }, device.memory_total ? `${size(device.memory_used)} / ${size(device.memory_total)}` : "–"), h("td", { class: "cell-meter" }, device.memory_total ? meter(share_of(device)) : null)));
   const head = h("tr", {}, ...[t("Device"), t("Kind"), t("Busy"), "", t("Memory"), ""].map((text, i) => h("th", { class: i === 2 || i === 4 ? "num" : "" }, text)));
   return h("section", { class: "card" },
-    h("div", { class: "card-head" }, h("h2", {}, sample.node), h("span", { class: old ? "badge badge-warn" : "small muted" }, old ? t("no word for %(time)s", { time: ago(sample.at) }) : ago(sample.at))),
+    h("div", { class: "card-head" }, h("h2", {}, sample.node), h("span", { class: old ? "badge badge-warn" : "small muted" }, old ? t("silent for %(time)s", { time: duration(age) }) : ago(sample.at))),
     h("div", { class: "table-wrap" }, h("table", { class: "table" }, h("thead", {}, head), h("tbody", {}, ...rows))));
 }

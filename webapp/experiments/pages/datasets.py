@@ -93,7 +93,6 @@ def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
     given = request.GET.get("from", "0")
     start = min(int(given), shown.rows - 1) if shown and given.isdecimal() else 0
     samples = rows_of(shown, start, SAMPLES) if shown else []
-    most = max(shown.categories.values(), default=1) if shown else 1
     return {
         "section": "datasets",
         "dataset": dataset,
@@ -106,7 +105,6 @@ def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
         "start": start,
         "previous": max(0, start - SAMPLES) if start else None,
         "following": start + SAMPLES if shown and start + SAMPLES < shown.rows else None,
-        "most": most,
     }
 
 

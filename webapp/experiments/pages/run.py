@@ -14,6 +14,7 @@ from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import services
 from webapp.experiments.models import ACTIVE_STATES, Run, Stage
+from webapp.experiments.pages.results import results
 from webapp.experiments.queries import run_detail, spec_text
 from webapp.experiments.states import RESUMABLE
 from webapp.monitoring.overview import chart_data
@@ -25,13 +26,8 @@ RUNS = Run.objects.select_related("project", "experiment", "created_by", "parent
 
 @page_of(RUNS)
 def overview(request: HttpRequest, run: Run) -> HttpResponse:
-    numbers = [(key, value) for key, value in run.summary.items() if _is_number(value)]
-    context = run_context(run, "overview") | chart_data(run) | {"summary": numbers}
+    context = run_context(run, "overview") | chart_data(run) | {"results": results(run.summary)}
     return show(request, "experiments/run_overview.html", context)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @page_of(RUNS)
@@ -55,7 +51,10 @@ def config(request: HttpRequest, run: Run) -> HttpResponse:
 def checkpoints(request: HttpRequest, run: Run) -> HttpResponse:
     rows = run.checkpoints.select_related("attempt").order_by("-created_at")
     found = [(row, sum(file["size"] for file in row.files.values())) for row in rows]
-    context = run_context(run, "checkpoints") | {"checkpoints": found}
+    context = run_context(run, "checkpoints") | {
+        "kept": [(row, size) for row, size in found if row.removed_at is None],
+        "removed": [(row, size) for row, size in found if row.removed_at is not None],
+    }
     return show(request, "experiments/run_checkpoints.html", context)
 
 

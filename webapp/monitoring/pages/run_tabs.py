@@ -47,6 +47,7 @@ def devices(request: HttpRequest, run: Run) -> HttpResponse:
     samples = queries.device_history(ended - DEVICE_HISTORY_S)
     data = {
         "cursor": run.cursor,
+        "is_over": run.ended_at is not None,  # its samples stay as they were
         "lanes": [
             {
                 "source": lane.source,

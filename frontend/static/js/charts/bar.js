@@ -39,7 +39,7 @@ export function chartBar(changed) {
     view.log = /** @type {HTMLInputElement} */ (event.target).checked;
     update();
   } });
-  bar.append(axis, smoothing, h("label", { class: "small muted" }, log, " ", t("logarithmic")), h("span", { class: "hint" }, t("Band: minimum to maximum, or the 95% interval. Drag to zoom, double-click to reset.")));
+  bar.append(axis, smoothing, h("label", { class: "small muted" }, log, " ", t("logarithmic")), h("span", { class: "hint" }, t("Band: minimum to maximum, or 95% interval. Drag to zoom, double-click to reset.")));
   return view;
 }
 

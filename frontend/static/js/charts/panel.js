@@ -33,7 +33,7 @@ const watcher = new IntersectionObserver(
 
 export class Panel {
   /**
-   * @param {HTMLElement} card with `.chart` and `[data-panel-value]`
+   * @param {HTMLElement} card with `.chart`, `[data-panel-value]` and `[data-panel-note]`
    * @param {PanelInfo} info
    * @param {import("./store.js").Store} store
    * @param {View} view shared by all panels, changed in place
@@ -52,6 +52,7 @@ export class Panel {
     this.times = [];
     this.box = /** @type {HTMLElement} */ (one(".chart", card));
     this.value = /** @type {HTMLElement} */ (one("[data-panel-value]", card));
+    this.note = /** @type {HTMLElement} */ (one("[data-panel-note]", card));
     this.plot = new Plot(this.box, { onHover: (x) => hoverAll(x) });
     /** @type {any} */ (card).panel = this;
     for (const name of info.metrics) store.listen(name, () => this.redraw());
@@ -127,7 +128,7 @@ export class Panel {
         for (const curve of found) {
           if (curve.buckets.length) any = true;
           const dash = this.store.runs.length > 1 ? run.style : STYLES[order % 3];
-          const line = /** @type {import("./plot.js").Curve} */ ({ name: this.label(run, name), colour: seriesColour(run.colour), dash, faint: curve.attempt < newest, x: [], y: [], low: [], high: [] });
+          const line = /** @type {import("./plot.js").Curve} */ ({ name: this.label(run, name), short: this.short(name), colour: seriesColour(run.colour), dash, faint: curve.attempt < newest, x: [], y: [], low: [], high: [] });
           const at = [];
           for (const bucket of curve.buckets) {
             const x = place(curve, bucket, this.view.axis, clocks, start);
@@ -176,6 +177,7 @@ export class Panel {
   /** Newest values, or those under the pointer. @param {number | null} [x] */
   readout(x = null) {
     const parts = [];
+    let note = "";
     if (x !== null) {
       let when = 0;
       for (let i = 0; i < this.curves.length; i += 1) {
@@ -184,9 +186,9 @@ export class Panel {
         const found = valueAt(curve, x);
         if (!found) continue;
         when = this.times[i]?.[found.index] || when;
-        parts.push(this.entry(curve.colour, curve.dash, this.format(found.y), `${curve.name} · ${axisTitle(this.view.axis)} ${number(found.x)}`, curve.faint));
+        parts.push(this.entry(curve.colour, curve.dash, this.format(found.y), `${curve.name} · ${axisTitle(this.view.axis)} ${number(found.x)}`, curve.faint, curve.short));
       }
-      if (parts.length) parts.push(h("span", { class: "faint", title: when ? absolute(when) : "" }, `@ ${number(valueAt(this.curves[0], x)?.x ?? x, 6)}${when ? ` · ${ago(when)}, ${absolute(when).slice(11)}` : ""}`));
+      if (parts.length) note = `@ ${number(valueAt(this.curves[0], x)?.x ?? x, 6)}${when ? ` · ${ago(when)}, ${absolute(when).slice(11)}` : ""}`;
     } else {
       for (const run of this.store.runs) {
         this.info.metrics.forEach((name, order) => {
@@ -197,8 +199,9 @@ export class Panel {
           parts.push(this.entry(seriesColour(run.colour), dash, this.format(row.last === null ? null : toNumber(row.last) * (this.info.scale || 1)), title, false, this.short(name)));
         });
       }
-      if (this.view.smoothing > 0) parts.push(h("span", { class: "faint" }, t("smoothed, EMA %(weight)s", { weight: this.view.smoothing })));
+      if (this.view.smoothing > 0) note = t("smoothed, EMA %(weight)s", { weight: this.view.smoothing });
     }
+    this.note.textContent = note;
     this.value.replaceChildren(...(parts.length ? parts : [h("span", { class: "none" }, t("no data"))]));
   }
 
@@ -258,7 +261,7 @@ export function panelCard(info) {
   return h(
     "section",
     { class: "card panel" },
-    h("div", { class: "card-head" }, h("h3", { class: "clip", title: info.title }, info.title), h("span", { class: "panel-value", "data-panel-value": true })),
+    h("div", { class: "card-head" }, h("h3", { class: "clip", title: info.title }, info.title), h("span", { class: "panel-note", "data-panel-note": true }), h("span", { class: "panel-value", "data-panel-value": true })),
     h("div", { class: "chart" }, h("div", { class: "skeleton chart-skeleton" })),
   );
 }

@@ -6,6 +6,7 @@ import { colour } from "./palette.js";
 /**
  * @typedef {object} Curve one line of a plot; `low` and `high` draw a band around it
  * @property {string} name
+ * @property {string} [short] what tells it from the others of its panel
  * @property {string} colour
  * @property {"solid"|"dash"|"dot"} dash
  * @property {boolean} [faint] superseded or raw: drawn lighter
@@ -141,13 +142,25 @@ function traces(curves, look) {
   return found;
 }
 
-/** @param {Curve[]} curves */
-function large(curves) {
-  return curves.some((curve) => curve.y.some((value) => value !== null && Math.abs(value) >= 10_000));
+/** Smallest and largest value of the curves, and the largest absolute one. @param {Curve[]} curves */
+function extent(curves) {
+  const values = curves.flatMap((curve) => [...curve.y, ...(curve.low || []), ...(curve.high || [])]).filter((value) => value !== null);
+  const low = values.reduce((a, b) => Math.min(a, b), Infinity);
+  const high = values.reduce((a, b) => Math.max(a, b), -Infinity);
+  return { low, high, most: Math.max(Math.abs(low), Math.abs(high)) };
+}
+
+/** Around a constant Plotly would show one below to one above it, which shares cannot reach. @param {number} value @param {boolean | undefined} share */
+function around(value, share) {
+  if (value === 0) return share ? [-0.002, 0.05] : [-0.04, 1];
+  const room = 0.1 * Math.abs(value);
+  return [value - room, share ? Math.max(value, Math.min(value + room, 1)) + 0.004 : value + room];
 }
 
 /** @param {Look} look @param {Curve[]} curves */
 function layout(look, curves) {
+  const { low, high, most } = extent(curves);
+  const range = low === high && !look.log ? { range: around(low, look.share), autorange: false } : { autorange: true };
   const axis = {
     gridcolor: colour("--line"), zeroline: false, linecolor: colour("--line"), tickcolor: colour("--line"), ticklen: 3,
     title: { standoff: 6, font: { size: 11, color: colour("--faint") } }, tickfont: { size: 11, color: colour("--muted") }, automargin: false,
@@ -159,7 +172,7 @@ function layout(look, curves) {
     xaxis: { ...axis, title: { ...axis.title, text: look.x }, showgrid: false, nticks: 7 },
     yaxis: {
       ...axis, title: { ...axis.title, text: look.y }, nticks: 5, type: look.log ? "log" : "linear",
-      tickformat: look.share && !look.log ? ",.3~%" : large(curves) ? "~s" : "~g", fixedrange: true,
+      tickformat: look.share && !look.log ? ",.3~%" : most >= 10_000 ? "~s" : "~g", fixedrange: true, automargin: true, ...range,
     },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };

@@ -11,7 +11,7 @@ import { WindowedList } from "./windowed.js";
 
 /** @typedef {{step: number, field: string, at: number}} Divergence */
 
-const MARKED = 24; // characters highlighted from the first difference on
+const MOST_MARKED = 200; // characters highlighted from the first difference on
 
 /** @param {HTMLElement} root */
 async function start(root) {
@@ -38,13 +38,17 @@ async function start(root) {
   const count = Math.max(heights[0].length, heights[1].length);
   const sides = [a, b].map((id, side) => ({
     steps: new Steps(id, heights[side].length),
-    options: { trajectory: id, opened: new Map(), comments: () => 0, marks },
+    options: { trajectory: id, opened: new Map(), comments: () => 0, marks: marksOf(side) },
   }));
 
-  /** @param {number} step @param {string} field */
-  function marks(step, field) {
-    if (!divergence || step !== divergence.step || field !== divergence.field) return [];
-    return [{ start: divergence.at, stop: divergence.at + MARKED, class: "diverged" }];
+  /** @param {number} side @returns {(step: number, field: string) => import("./text.js").Mark[]} */
+  function marksOf(side) {
+    return (step, field) => {
+      if (!divergence || step !== divergence.step || field !== divergence.field) return [];
+      const texts = sides.map((one_) => fieldOf(one_.steps.get(step), field));
+      const stop = differsUpTo(texts[side], texts[1 - side], divergence.at);
+      return [{ start: divergence.at, stop, class: "diverged" }];
+    };
   }
 
   /** @param {number} index */
@@ -81,6 +85,26 @@ async function start(root) {
     return true;
   };
   addKeys({ j: () => move(1), k: () => move(-1) });
+}
+
+/** The characters of a field as far as they are here. @param {import("./steps.js").Step | undefined} step @param {string} field */
+function fieldOf(step, field) {
+  return [...((field === "result" ? step?.call?.result : step?.text) || "")];
+}
+
+/**
+ * Where `own` is the same as `other` again after the difference at `from`: at least one character
+ * on, and never within a word.
+ * @param {string[]} own
+ * @param {string[]} other
+ * @param {number} from
+ */
+function differsUpTo(own, other, from) {
+  let same = 0;
+  while (own.length - same > from + 1 && other.length - same > from && own[own.length - 1 - same] === other[other.length - 1 - same]) same += 1;
+  let stop = own.length - same;
+  while (stop < own.length && /[\p{L}\p{N}]/u.test(own[stop])) stop += 1;
+  return Math.min(Math.max(stop, from + 1), from + MOST_MARKED);
 }
 
 /** @param {Divergence} divergence */

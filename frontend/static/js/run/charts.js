@@ -3,6 +3,7 @@
 import { chartBar } from "../charts/bar.js";
 import { Panel, panelCard, redrawAll } from "../charts/panel.js";
 import { Store } from "../charts/store.js";
+import { unitOf } from "../charts/units.js";
 import { h, one, pageData } from "../dom.js";
 import { t } from "../i18n.js";
 import { liveStore } from "./series.js";
@@ -34,7 +35,8 @@ function refresh() {
     let panel = panels.get(name);
     if (!panel) {
       const known = curated.get(name);
-      const info = { id: name, title: name, metrics: [name], unit: known?.unit || t("value"), share: Boolean(known?.share) };
+      const look = known && known.scale === 1 ? { unit: known.unit, share: known.share } : unitOf(name);
+      const info = { id: name, title: name, metrics: [name], ...look };
       panel = new Panel(panelCard(info), info, store, view);
     }
     kept.set(name, panel);

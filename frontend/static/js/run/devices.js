@@ -51,7 +51,7 @@ function drawLanes() {
   const start = Math.max(first, stop - windowS);
   box.replaceChildren(
     ...shown.map((lane) => h("div", { class: "lane" }, h("span", { class: "clip mono small", title: lane.source }, lane.source), drawLane(lane, start, stop), busyLabel(lane, start, stop))),
-    h("div", { class: "lane lane-axis" }, h("span"), h("div", { class: "spread small faint" }, h("span", {}, absolute(start).slice(11)), h("span", {}, t("%(time)s shown", { time: duration(stop - start) })), h("span", {}, absolute(stop).slice(11))), h("span")),
+    h("div", { class: "lane lane-axis" }, h("span"), h("div", { class: "spread small faint" }, h("span", {}, absolute(start).slice(11)), h("span", { class: "clip" }, t("%(time)s shown", { time: duration(stop - start) })), h("span", {}, absolute(stop).slice(11))), h("span")),
   );
   straggler(shown);
 }
@@ -121,7 +121,7 @@ function drawDevices() {
     const id = `node-${node.replace(/\W/g, "-")}`;
     let card = document.getElementById(id);
     if (!card) {
-      card = h("section", { id, class: "node-history" }, h("div", { class: "spread" }, h("h3", {}, node), h("span", { class: "small muted", "data-memory": true })), h("div", { class: "chart" }));
+      card = h("section", { id, class: "node-history" }, h("div", { class: "spread" }, h("h3", {}, node), h("span", { class: "small muted", "data-memory": true })), h("div", { class: "row small node-legend" }), h("div", { class: "chart" }));
       if (!plots.size) box.replaceChildren();
       box.append(card);
       plots.set(node, new Plot(/** @type {HTMLElement} */ (one(".chart", card))));
@@ -135,6 +135,7 @@ function drawDevices() {
       x: rows.map((/** @type {Sample} */ row) => (row.at - last) / 60),
       y: rows.map((/** @type {Sample} */ row) => row.devices.find((other) => other.name === device.name)?.busy ?? null),
     }));
+    one(".node-legend", card)?.replaceChildren(...curves.map((/** @type {any} */ curve, /** @type {number} */ index) => h("span", { class: "readout" }, h("span", { class: `key series-${index % 8}` }), h("span", { class: "muted" }, curve.name), percent(curve.y[curve.y.length - 1], 0))));
     plots.get(node)?.draw(curves, { x: t("minutes before the newest sample"), y: t("busy share"), share: true });
   }
 }
@@ -160,7 +161,7 @@ drawLanes();
 drawDevices();
 follow(data.cursor);
 subscribe("cluster", 0, (message) => {
-  if (message.kind !== "devices") return;
+  if (message.kind !== "devices" || data.is_over) return;
   const now = Date.now() / 1000;
   samples = [...samples, ...(message.nodes)].filter((row) => row.at > now - KEPT_S);
   drawDevices();

@@ -3,6 +3,7 @@
 import { all, one, toast } from "../dom.js";
 import { t } from "../i18n.js";
 import { subscribe } from "../live.js";
+import { stateName } from "../states.js";
 
 const root = /** @type {HTMLElement} */ (one("#run"));
 export const runId = root.dataset.run || "";
@@ -54,7 +55,7 @@ function refreshHeader(delay) {
     const after = one("#run-header header")?.getAttribute("data-state");
     if (after && after !== before) {
       root.dataset.state = after;
-      toast(t("The run is now %(state)s.", { state: after }), after === "failed" || after === "lost" ? "bad" : "good");
+      toast(t("The run is now %(state)s.", { state: stateName(after) }), after === "failed" || after === "lost" ? "bad" : "good");
     }
   }, 400);
 }

@@ -106,18 +106,21 @@ function chart() {
   const x = history.map((one_) => (one_.at - start) / 60);
   const line = (/** @type {string} */ name, /** @type {string} */ tint, /** @type {(s: Snapshot) => number} */ get) => ({ name, colour: tint, dash: /** @type {"solid"} */ ("solid"), stacked: true, x, y: history.map(get) });
   const produced = { name: t("Produced"), colour: colour("--text"), dash: /** @type {"dot"} */ ("dot"), x, y: history.map((s) => s.produced) };
-  one("#pool-legend")?.replaceChildren(...[[t("Consumed"), 0], [t("Waiting"), 4], [t("Discarded"), 7]].map(([name, index]) => h("span", { class: "readout" }, h("span", { class: `key series-${index}` }), name)));
+  one("#pool-legend")?.replaceChildren(
+    ...[[t("Consumed"), 0], [t("Waiting"), 4], [t("Discarded"), 7]].map(([name, index]) => h("span", { class: "readout" }, h("span", { class: `key series-${index}` }), name)),
+    h("span", { class: "readout" }, h("span", { class: "key key-dot key-text" }), t("Produced")),
+  );
   plot.draw([
     line(t("Consumed"), seriesColour(0), (s) => s.consumed),
     line(t("Waiting"), seriesColour(4), (s) => s.waiting),
     line(t("Discarded"), seriesColour(7), (s) => sum(s.discarded)),
     produced,
-  ], { x: t("minutes since the pool's first word"), y: t("groups") });
+  ], { x: t("minutes since the pool's first report"), y: t("groups") });
 }
 
 function list() {
   const rows = [...decisions.values()].sort((a, b) => b.id - a.id).slice(0, 200);
-  fill("pool-decisions", ...(rows.length ? rows.map((row) => h("li", {}, h("time", { datetime: new Date(row.at * 1000).toISOString(), "data-time": true, title: absolute(row.at) }, ago(row.at)), h("span", {}, row.text), h("span", { class: "num muted" }, t("waited %(time)s", { time: duration(row.waited_s) })))) : [h("li", { class: "muted" }, t("The gate has decided nothing yet: no batch had to wait for its shares."))]));
+  fill("pool-decisions", ...(rows.length ? rows.map((row) => h("li", {}, h("time", { datetime: new Date(row.at * 1000).toISOString(), title: absolute(row.at) }, absolute(row.at).slice(11)), h("span", {}, row.text), h("time", { class: "num", datetime: new Date(row.at * 1000).toISOString(), "data-time": true }, ago(row.at)))) : [h("li", { class: "muted" }, t("The gate has decided nothing yet: no batch had to wait for its shares."))]));
 }
 
 /** @param {Snapshot[]} snapshots */

@@ -1,0 +1,57 @@
+"""What a run came to, in words: the figures of its summary that people look for, in their order."""
+
+import math
+from typing import Any, TypeGuard
+
+from django.utils.translation import gettext as _
+
+from webapp.templating import duration, number, percent, points
+
+# Of a training's summary; any other number is shown under its own key.
+_TOLD = {
+    "gain", "gain_low", "gain_high", "seconds", "tokens", "trainer_step", "rollout_step",
+    "environment_step", "completion", "tasks",
+}  # fmt: skip
+
+
+def results(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(label, value, what it is against) of each figure; the summary is what the driver sent."""
+    numbers = {key: value for key, value in summary.items() if _is_number(value)}
+    found = [*_completion(summary, numbers), *_gain(numbers)]
+    if "seconds" in numbers:
+        found.append((_("Time of the last attempt"), str(duration(numbers["seconds"])), ""))
+    for key, label in (
+        ("trainer_step", _("Trainer steps")),
+        ("rollout_step", _("Groups rolled out")),
+        ("environment_step", _("Turns played")),
+        ("tokens", _("Tokens sampled")),
+    ):
+        if key in numbers:
+            found.append((label, str(number(numbers[key])), ""))
+    rest = (key for key in sorted(numbers) if key not in _TOLD)
+    return [*found, *((key, str(number(numbers[key])), "") for key in rest)]
+
+
+def _completion(summary: dict[str, Any], numbers: dict[str, float]) -> list[tuple[str, str, str]]:
+    judged = summary.get("evaluations")
+    last = judged[-1] if isinstance(judged, list) and judged else None
+    if not isinstance(last, dict):
+        last = {"completion_rate": numbers.get("completion"), "tasks": numbers.get("tasks")}
+    rate, tasks = last.get("completion_rate"), last.get("tasks")
+    if not _is_number(rate):
+        return []
+    note = _("of %(n)s tasks") % {"n": int(tasks)} if _is_number(tasks) else ""
+    return [(_("Completion rate, held out"), str(percent(rate)), note)]
+
+
+def _gain(numbers: dict[str, float]) -> list[tuple[str, str, str]]:
+    if "gain" not in numbers:
+        return []
+    low, high = numbers.get("gain_low"), numbers.get("gain_high")
+    note = f"[{points(low)}, {points(high)}]" if low is not None and high is not None else ""
+    label = _("Gain of the last stage over the first")
+    return [(label, _("%(n)s points") % {"n": points(numbers["gain"])}, note)]
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
