@@ -1,17 +1,19 @@
 """What an off-policy step must show: how far the policy is from the one that sampled."""
 
+import math
+
 import torch
 from torch import Tensor
 
 
 def off_policy_statistics(
-    logprobs: Tensor, behaviour: Tensor, weight_max: float
+    logprobs: Tensor, behaviour: Tensor, weight_max: float = math.inf
 ) -> dict[str, float]:
     """Over all tokens of a step, however it was cut; logprobs and behaviour: [tokens].
 
-    weight_*: of pi / mu before the cap; share_at_cap: tokens whose weight the cap changed;
-    ess: effective sample size as a share, (sum w)^2 / (n sum w^2), of the capped weights;
-    sampler_kl: the k3 estimate of KL(mu || pi), never negative.
+    weight_*: of pi / mu before any bound; ess: effective sample size as a share,
+    (sum w)^2 / (n sum w^2), of the weights capped at `weight_max`; sampler_kl: the k3 estimate of
+    KL(mu || pi), never negative.
     """
     log_ratio = (logprobs - behaviour).double()
     ratio = log_ratio.exp()
@@ -20,7 +22,6 @@ def off_policy_statistics(
         "weight_mean": float(ratio.mean()),
         "weight_max": float(ratio.max()),
         "weight_p99": float(torch.quantile(ratio, 0.99)),
-        "share_at_cap": float((ratio > weight_max).double().mean()),
         "ess": float(weight.sum() ** 2 / (len(weight) * weight.square().sum())),
         "sampler_kl": float((ratio - 1 - log_ratio).mean()),
     }

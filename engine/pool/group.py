@@ -78,15 +78,8 @@ def pack(
         id=first.group_id,
         category=first.category,
         version=min(versions, default=version_at_start),
-        rewards=tuple(_trainable_reward(trajectory) for trajectory in trajectories),
+        rewards=tuple(trajectory.trainable_reward for trajectory in trajectories),
         tokens=sum(trajectory.sampled_tokens for trajectory in trajectories),
         arrived_at=now,
         payload=zstandard.ZstdCompressor(level=3).compress(text.encode()),
     )
-
-
-def _trainable_reward(trajectory: Trajectory) -> float | None:
-    """The reward, where the policy earned it; an episode that broke under it taught nothing."""
-    if trajectory.reward.valid and trajectory.stop_reason.is_policy:
-        return trajectory.reward.value
-    return None

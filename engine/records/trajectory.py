@@ -102,6 +102,11 @@ class Trajectory:
     sampled_tokens: int
     purpose: str = "train"  # train | evaluate | demonstration
 
+    @property
+    def trainable_reward(self) -> float | None:
+        """The reward, where the policy earned it; an episode that broke under it taught nothing."""
+        return self.reward.value if self.reward.valid and self.stop_reason.is_policy else None
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from engine.spec.algorithms import BOUNDS
 from engine.spec.experiment import (
     ExperimentSpec,
     ModelSpec,
@@ -192,6 +193,7 @@ def _of_rl(
             f"{spec.rollout.slots} in flight: a group must fit into one worker.",
             (f"{path}.group_size", "rollout.slots"),
         )
+    yield from _of_algorithm(stage, path)
     made = {hop_category(hops) for hops in stage.hops}
     named = set(spec.pool.gate.shares)
     if named and (strange := sorted(named ^ made)):
@@ -200,6 +202,37 @@ def _of_rl(
             f"{_or(strange)} stands on one side only.",
             ("pool.gate.shares", f"{path}.hops"),
         )
+
+
+def _of_algorithm(stage: RlStage, path: str) -> Iterator[Disagreement]:
+    how = stage.resolved()
+    loss = f"{path}.loss" if stage.loss else f"{path}.algorithm"
+    if how.correction != "none" and how.loss != "reinforce":
+        yield Disagreement(
+            f"The loss {how.loss} already weighs against the behaviour policy: the correction "
+            f"{how.correction} would count it twice. Take the loss reinforce, or no correction.",
+            (f"{path}.correction", loss),
+        )
+    if how.loss == "gspo" and how.aggregation != "seq-mean-token-mean":
+        yield Disagreement(
+            f"The loss gspo clips whole trajectories, which {how.aggregation} would weigh by their "
+            "length: its aggregation is seq-mean-token-mean.",
+            (f"{path}.aggregation", loss),
+        )
+    if how.loss == "cispo" and stage.eps_high is not None and stage.weight_max is not None:
+        yield Disagreement(
+            f"eps_high {stage.eps_high:g} caps the weight at {1 + stage.eps_high:g}, weight_max at "
+            f"{stage.weight_max:g}: keep one of them.",
+            (f"{path}.eps_high", f"{path}.weight_max"),
+        )
+    read = set(how.bounds) | ({"eps_high"} if how.loss == "cispo" else set())
+    for bound in BOUNDS:
+        if getattr(stage, bound) is not None and bound not in read:
+            yield Disagreement(
+                f"The loss {how.loss} with the correction {how.correction} does not read {bound}: "
+                "leave it empty.",
+                (f"{path}.{bound}", loss),
+            )
 
 
 def _or(words: list[str]) -> str:

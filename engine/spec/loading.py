@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from engine.spec.algorithms import with_our_names
 from engine.spec.disagreements import disagreements
 from engine.spec.experiment import ExperimentSpec
 
@@ -55,6 +56,9 @@ def load_spec(text: str) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
 
 def problems_of(data: dict[str, Any]) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     """Like `load_spec`, for data that is parsed already."""
+    data, problems = _in_our_words(data)
+    if problems:
+        return None, problems
     try:
         # JSON mode: tuples arrive as lists and whole numbers may stand where floats are expected.
         spec = ExperimentSpec.model_validate_json(json.dumps(data))
@@ -66,6 +70,20 @@ def problems_of(data: dict[str, Any]) -> tuple[ExperimentSpec | None, list[SpecP
         SpecProblem(path, pair.message) for pair in disagreements(spec) for path in pair.paths
     ]
     return (None, problems) if problems else (spec, [])
+
+
+def _in_our_words(data: dict[str, Any]) -> tuple[dict[str, Any], list[SpecProblem]]:
+    """The data with other projects' names of algorithms replaced, stage by stage."""
+    stages = data.get("stages")
+    if not isinstance(stages, list):
+        return data, []
+    ours, problems = [], []
+    for index, stage in enumerate(stages):
+        try:
+            ours.append(with_our_names(stage) if isinstance(stage, dict) else stage)
+        except ValueError as error:
+            problems.append(SpecProblem(f"stages.{index}", str(error)))
+    return {**data, "stages": ours}, problems
 
 
 def spec_hash(spec: ExperimentSpec) -> str:

@@ -1,6 +1,7 @@
 """The trainer: token batches to gradients, gradients to steps, steps to policy versions."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -9,24 +10,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.algorithms.advantages import group_normalised
-from engine.algorithms.aggregation import token_mean
 from engine.algorithms.batch import TokenBatch, collate
-from engine.algorithms.losses import cispo, sft
+from engine.algorithms.losses import LOSSES
 from engine.algorithms.statistics import off_policy_statistics
+from engine.algorithms.tokens import Terms, Tokens
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
 from engine.optim.optimizer import StageOptimizer
 from engine.planner.configs import from_spec
 from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, RlStage, SftStage
 from engine.training.checkpoint import read_checkpoint, read_tensors, save_checkpoint
-from engine.training.passes import passes, samples_work
+from engine.training.passes import Place, passes, samples_work
 from engine.training.precision import choose_precision
+from engine.training.rl_batch import rl_batch
 from engine.trees.statistics import Cost, Work, sharing
 
 logger = logging.getLogger(__name__)
 
-TokenLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logprobs, behaviour, advantages
+Objective = Callable[[Tensor, Place], Terms]  # log-probs [tokens] -> each one's part of the loss
 AllReduce = Callable[[Tensor], None]  # sums a tensor over all ranks, in place
 
 
@@ -88,53 +89,54 @@ class Trainer:
         """One step of supervised learning on the demonstrations' unmasked tokens."""
         segments = [segment for one in demonstrations for segment in one.segments]
         batch = collate(segments, [0.0] * len(segments))
-        alone = range(len(segments))
-        _, figures = self._update(batch, alone, lambda logprobs, *_: sft(logprobs), 1.0)
+        share = 1 / max(1, batch.loss_tokens)
+
+        def likelihood(logprobs: Tensor, _: Place) -> Terms:
+            return Terms(-share * logprobs, torch.zeros_like(logprobs, dtype=torch.bool))
+
+        _, figures = self._update(batch, range(len(segments)), likelihood, 1.0)
+        del figures["clip_fraction"]
         return figures
 
     def rl_step(self, groups: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
-        """One CISPO step on whole groups of trajectories.
+        """One step of the stage's algorithm on whole groups of trajectories.
 
-        Groups without variance are left out of the loss; invalid rewards are masked. A batch in
+        Groups that teach nothing are left out of the loss; invalid rewards are masked. A batch in
         which nothing is left makes no update, yet counts as a step.
         """
         stage = self.stage
         if not isinstance(stage, RlStage):
             raise RuntimeError("rl_step needs a stage of kind rl: call begin first")
-        segments, advantages, members = [], [], []
-        flat = 0
-        for number, group in enumerate(groups):
-            values = group_normalised([one.reward.value for one in group])
-            flat += not any(values)
-            for one, advantage in zip(group, values, strict=True):
-                if advantage:
-                    segments += one.segments
-                    advantages += [advantage] * len(one.segments)
-                    members += [number] * len(one.segments)
-        figures = {
-            "zero_variance_share": flat / len(groups),
-            **_reward_figures([one for group in groups for one in group]),
-        }
-        if not segments:
+        how = stage.resolved()
+        found, figures = rl_batch(groups, how, self.spec.environment.max_tokens)
+        if found is None:
             self._optimizer().finished_steps += 1
             return figures
-        batch = collate(segments, advantages)
+        batch = found.batch
         staleness = self.version - batch.versions[batch.loss_mask]
         if (staleness < 0).any():
             raise ValueError("A trajectory was sampled by a version that does not exist yet")
-        logprobs, update = self._update(
-            batch,
-            members,
-            lambda logprobs, behaviour, advantages: cispo(
-                logprobs, behaviour, advantages, stage.weight_max
-            ),
-            self.spec.rollout.temperature,
-        )
+
+        def objective(logprobs: Tensor, place: Place) -> Terms:
+            tokens = Tokens(
+                logprobs,
+                batch.behaviour[place],
+                batch.advantages[place],
+                found.trajectories[place[0]],
+                how.bounds,
+                how.correction,
+            )
+            terms = LOSSES[how.loss](tokens)
+            return Terms(found.weights[place[0]] * terms.losses, terms.clipped)
+
+        temperature = self.spec.rollout.temperature
+        logprobs, update = self._update(batch, found.groups, objective, temperature)
         mask = batch.loss_mask
+        cap = how.bounds.get("weight_max", math.inf)
         return {
             **figures,
             **update,
-            **off_policy_statistics(logprobs[mask], batch.behaviour[mask], stage.weight_max),
+            **off_policy_statistics(logprobs[mask], batch.behaviour[mask], cap),
             "staleness_mean": float(staleness.double().mean()),
             "staleness_max": float(staleness.max()),
         }
@@ -176,7 +178,7 @@ class Trainer:
         self,
         batch: TokenBatch,
         groups: Sequence[int],
-        token_loss: TokenLoss,
+        objective: Objective,
         temperature: float,
     ) -> tuple[Tensor, dict[str, float]]:
         """Gradient and step; returns the log-probs before it, [rows, tokens], and figures.
@@ -186,21 +188,20 @@ class Trainer:
         optimizer = self._optimizer()
         loss_tokens = batch.loss_tokens
         all_logprobs = torch.zeros_like(batch.behaviour)
-        totals = torch.zeros(6, dtype=torch.float64)  # loss, entropy, accuracy; work
+        totals = torch.zeros(7, dtype=torch.float64)  # loss, entropy, accuracy, clipped; work
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         how = self.spec.trainer
         balance_weight = self.model.config.router_aux_loss_coef / float(batch.lengths.sum())
         for one in passes(batch, groups, how.tree_merge, how.pack_tokens, self.rank, self.world):
             found, imbalance = one.run(self._compute, self.model.head_weight, temperature)
-            place = one.place
-            losses = token_loss(found.logprobs, batch.behaviour[place], batch.advantages[place])
-            loss = token_mean(losses, loss_tokens)
+            terms = objective(found.logprobs, one.place)
+            loss = terms.losses.sum()
             loss = loss + balance_weight * imbalance
             loss.backward()  # type: ignore[no-untyped-call]
             self._collect_gradients()
-            all_logprobs[place] = found.logprobs.detach()
-            sums = torch.stack([found.entropies.sum(), found.likeliest.sum()])
+            all_logprobs[one.place] = found.logprobs.detach()
+            sums = torch.stack([found.entropies.sum(), found.likeliest.sum(), terms.clipped.sum()])
             work = torch.tensor(astuple(one.work))
             totals += torch.cat([loss.detach()[None], sums / loss_tokens, work])
         self._sum_over_ranks(all_logprobs, totals, *(p.grad for p in self.model.parameters()))
@@ -211,12 +212,13 @@ class Trainer:
             "loss": float(totals[0]),
             "entropy": float(totals[1]),
             "token_accuracy": float(totals[2]),
+            "clip_fraction": float(totals[3]),
             "loss_tokens": float(loss_tokens),
             "batch_tokens": float(batch.lengths.sum()),
             **statistics,
         }
         if how.tree_merge != "off":
-            figures |= sharing(samples_work(batch), Work(*totals[3:].tolist()), self._cost)
+            figures |= sharing(samples_work(batch), Work(*totals[4:].tolist()), self._cost)
         return all_logprobs, figures
 
     @torch.no_grad()
@@ -245,13 +247,3 @@ class Trainer:
         sizes = [tensor.numel() for tensor in present]
         for tensor, part in zip(present, torch.split(flat, sizes), strict=True):
             tensor.copy_(part.view_as(tensor))
-
-
-def _reward_figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Mean reward and completion rate of the valid ones, and the share of invalid rewards."""
-    valid = [one for one in trajectories if one.reward.value is not None]
-    figures = {"invalid_reward_share": 1 - len(valid) / len(trajectories)}
-    if valid:
-        figures["reward_mean"] = sum(one.reward.value or 0.0 for one in valid) / len(valid)
-        figures["completion_rate"] = sum(one.success for one in valid) / len(valid)
-    return figures

@@ -26,7 +26,7 @@ RL_FIGURES = {
     "loss": "train/loss",
     "grad_norm": "train/grad_norm",
     "entropy": "train/entropy",
-    "share_at_cap": "train/clip_fraction",
+    "clip_fraction": "train/clip_fraction",
     "weight_mean": "train/importance_weight_mean",
     "weight_p99": "train/importance_weight_p99",
     "weight_max": "train/importance_weight_max",

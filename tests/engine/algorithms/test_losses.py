@@ -1,4 +1,4 @@
-"""CISPO and SFT per token, and their mean over a step, against formulas and golden numbers."""
+"""Policy losses per token: golden gradients, naive formulas, and what is counted as clipped."""
 
 import math
 
@@ -6,77 +6,143 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from engine.algorithms.aggregation import token_mean
-from engine.algorithms.losses import cispo, importance_weight, sft
+from engine.algorithms.losses import LOSSES
 from engine.algorithms.statistics import off_policy_statistics
+from engine.algorithms.tokens import Terms, Tokens
+from engine.spec import RlStage
+
+ratios = st.floats(0.01, 100)
+signed = st.floats(-3, 3)
+batches = st.lists(st.tuples(st.integers(0, 3), ratios, signed), min_size=1, max_size=14)
 
 
-def gradient(ratio: float, advantage: float, weight_max: float = 5.0) -> float:
-    """Of the loss of one token with respect to its log-probability."""
-    logprob = torch.tensor([-1.0], dtype=torch.float64, requires_grad=True)
-    behaviour = torch.tensor([-1.0 - math.log(ratio)], dtype=torch.float64)
-    cispo(logprob, behaviour, torch.tensor([advantage]), weight_max).sum().backward()
-    assert logprob.grad is not None
-    return float(logprob.grad)
+def terms(
+    ratio: list[float], advantage: list[float], sequence: list[int] | None = None, **stage: object
+) -> tuple[Terms, Tensor]:
+    """The loss of tokens with these ratios, and its gradient with respect to the log-probs."""
+    how = RlStage.model_validate(stage).resolved()
+    behaviour = torch.full((len(ratio),), -1.0, dtype=torch.float64)
+    logprobs = (behaviour + torch.tensor(ratio, dtype=torch.float64).log()).requires_grad_()
+    found = LOSSES[how.loss](
+        Tokens(
+            logprobs,
+            behaviour,
+            torch.tensor(advantage, dtype=torch.float64),
+            torch.tensor(sequence or [0] * len(ratio)),
+            how.bounds,
+            how.correction,
+        )
+    )
+    (gradient,) = torch.autograd.grad(found.losses.sum(), logprobs)
+    return Terms(found.losses.detach(), found.clipped), gradient
 
 
 @pytest.mark.parametrize(
-    ("ratio", "advantage", "expected"),
-    [(1.5, 1, -1.5), (8, 1, -5), (8, -1, 5), (0.1, 1, -0.1), (0.1, -1, 0.1), (1, 0, 0)],
+    ("algorithm", "ratio", "advantage", "expected"),
+    [
+        ("cispo", 1.5, 1, -1.5),
+        ("cispo", 8, 1, -5),
+        ("cispo", 8, -1, 5),
+        ("cispo", 0.1, 1, -0.1),
+        ("cispo", 1, 0, 0),
+        ("grpo", 1.5, 1, 0),
+        ("grpo", 8, 1, 0),
+        ("grpo", 8, -1, 8),
+        ("grpo", 0.5, -1, 0),
+        ("grpo", 0.5, 1, -0.5),
+        ("rloo", 1.5, 1, -1.5),
+        ("rloo", 8, 1, -2),
+    ],
 )
-def test_cispo_gives_the_golden_gradients(ratio: float, advantage: float, expected: float) -> None:
-    assert gradient(ratio, advantage) == pytest.approx(expected)
+def test_it_gives_the_golden_gradients(
+    algorithm: str, ratio: float, advantage: float, expected: float
+) -> None:
+    _, gradient = terms([ratio], [advantage], algorithm=algorithm)
+    assert float(gradient) == pytest.approx(expected)
 
 
-@given(st.floats(0.01, 100), st.floats(-3, 3), st.floats(0.5, 10))
+@given(ratios, signed, st.floats(0.5, 10))
 def test_cispo_never_loses_a_token(ratio: float, advantage: float, weight_max: float) -> None:
-    expected = -min(ratio, weight_max) * advantage
-    assert gradient(ratio, advantage, weight_max) == pytest.approx(expected)
+    _, gradient = terms([ratio], [advantage], algorithm="cispo", weight_max=weight_max)
+    assert float(gradient) == pytest.approx(-min(ratio, weight_max) * advantage)
 
 
-def test_cispo_of_the_policy_that_sampled_is_the_plain_policy_gradient() -> None:
-    logprobs = torch.tensor([-0.5, -2.0], requires_grad=True)
-    advantages = torch.tensor([1.0, -0.5])
-    cispo(logprobs, logprobs.detach(), advantages, 5.0).sum().backward()
-    assert torch.equal(logprobs.grad, -advantages)
+@given(ratios, signed, st.floats(0, 1), st.floats(0, 3))
+def test_ppo_is_the_lower_one_of_two_surrogates(
+    ratio: float, advantage: float, low: float, high: float
+) -> None:
+    found, _ = terms([ratio], [advantage], algorithm="grpo", eps_low=low, eps_high=high)
+    clipped = min(max(ratio, 1 - low), 1 + high)
+    assert float(found.losses) == pytest.approx(-min(ratio * advantage, clipped * advantage))
 
 
-def test_the_weight_carries_no_gradient() -> None:
-    logprobs = torch.tensor([-0.5], requires_grad=True)
-    assert not importance_weight(logprobs, torch.zeros(1), 5.0).requires_grad
+@given(batches)
+def test_gspo_is_the_clipped_surrogate_of_whole_trajectories(
+    tokens: list[tuple[int, float, float]],
+) -> None:
+    sequence = [s for s, _, _ in tokens]
+    advantage = {s: a for s, _, a in tokens}  # one for each trajectory
+    per_token = [advantage[s] for s in sequence]
+    stage = {"algorithm": "gspo", "eps_low": 0.3, "eps_high": 0.4}
+    found, gradient = terms([r for _, r, _ in tokens], per_token, sequence, **stage)
+
+    logprobs = torch.tensor([math.log(r) for _, r, _ in tokens], dtype=torch.float64)
+    logprobs.requires_grad_()
+    total = torch.zeros((), dtype=torch.float64)
+    for number, value in advantage.items():
+        own = logprobs[torch.tensor(sequence) == number]
+        ratio = own.mean().exp()
+        surrogate = torch.minimum(ratio * value, ratio.clamp(0.7, 1.4) * value)
+        total = total - len(own) * surrogate
+    (expected,) = torch.autograd.grad(total, logprobs)
+    assert float(found.losses.sum()) == pytest.approx(float(total.detach()), abs=1e-9)
+    assert torch.allclose(gradient, expected, atol=1e-9)
 
 
-def test_sft_is_the_negative_log_likelihood() -> None:
-    assert torch.equal(sft(torch.tensor([-0.5, -2.0])), torch.tensor([0.5, 2.0]))
+@given(ratios, signed)
+def test_a_correction_weighs_plain_reinforce(ratio: float, advantage: float) -> None:
+    for correction, weight in (
+        ("none", 1.0),
+        ("truncated", min(ratio, 2.0)),
+        ("icepop", ratio if 0.5 <= ratio <= 5.0 else 0.0),
+    ):
+        if min(abs(ratio - 0.5), abs(ratio - 5.0)) < 1e-6:
+            continue
+        _, gradient = terms([ratio], [advantage], loss="reinforce", correction=correction)
+        assert float(gradient) == pytest.approx(-weight * advantage)
 
 
-def test_the_token_mean_gives_the_golden_number_however_it_is_cut() -> None:
-    long, short = torch.ones(4), torch.tensor([2.0])
-    assert float(token_mean(torch.cat([long, short]), 5)) == pytest.approx(1.2)
-    assert float(token_mean(long, 5) + token_mean(short, 5)) == pytest.approx(1.2)
-    parts = [token_mean(torch.full((100,), 0.5), 1000), token_mean(torch.full((900,), 0.3), 1000)]
-    assert float(sum(parts)) == pytest.approx(0.32)
+@pytest.mark.parametrize("algorithm", ["cispo", "grpo", "gspo", "rloo"])
+def test_on_policy_every_loss_is_the_plain_policy_gradient(algorithm: str) -> None:
+    found, gradient = terms([1.0, 1.0], [1.0, -0.5], [0, 1], algorithm=algorithm)
+    assert gradient.tolist() == [-1.0, 0.5]
+    assert not found.clipped.any()
 
 
-def test_a_step_without_tokens_has_no_mean() -> None:
-    with pytest.raises(ValueError, match="no mean"):
-        token_mean(torch.ones(0), 0)
+def test_clipped_are_the_tokens_that_a_bound_changed() -> None:
+    ratio, advantage = [1.5, 1.5, 0.5, 0.5], [1.0, -1.0, 1.0, -1.0]
+    found, _ = terms(ratio, advantage, algorithm="grpo")
+    assert found.clipped.tolist() == [True, False, False, True]
+    found, _ = terms([8.0, 1.0], [1.0, 1.0], algorithm="cispo")
+    assert found.clipped.tolist() == [True, False]
+    found, _ = terms([0.1, 1.0, 9.0], [1.0] * 3, loss="reinforce", correction="icepop")
+    assert found.clipped.tolist() == [True, False, True]
 
 
 def test_statistics_of_equal_policies_show_no_difference() -> None:
     logprobs = torch.tensor([-0.1, -3.0, -1.0])
     figures = off_policy_statistics(logprobs, logprobs.clone(), 5.0)
     assert figures["weight_mean"] == figures["weight_max"] == figures["ess"] == 1.0
-    assert figures["share_at_cap"] == figures["sampler_kl"] == 0.0
+    assert figures["sampler_kl"] == 0.0
 
 
-def test_statistics_see_weights_at_the_cap() -> None:
-    ratios = torch.tensor([8.0, 1.0, 1.0, 2.0], dtype=torch.float64)
-    figures = off_policy_statistics(ratios.log(), torch.zeros(4, dtype=torch.float64), 5.0)
+def test_statistics_see_the_weights() -> None:
+    values = torch.tensor([8.0, 1.0, 1.0, 2.0], dtype=torch.float64)
+    figures = off_policy_statistics(values.log(), torch.zeros(4, dtype=torch.float64), 5.0)
     assert figures["weight_mean"] == pytest.approx(3.0)
     assert figures["weight_max"] == pytest.approx(8.0)
-    assert figures["share_at_cap"] == 0.25
     assert figures["ess"] == pytest.approx(9**2 / (4 * (25 + 1 + 1 + 4)))
     expected_kl = sum(r - 1 - math.log(r) for r in (8, 1, 1, 2)) / 4
     assert figures["sampler_kl"] == pytest.approx(expected_kl)

@@ -4,6 +4,7 @@ import json
 import random
 import threading
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from engine.spec import (
     SynthesiseStage,
     TrainerSpec,
 )
+from engine.spec.algorithms import Preset
 from engine.training import trainer as module
 from engine.training.checkpoint import CheckpointError
 from engine.training.trainer import Trainer
@@ -111,13 +113,13 @@ def _of_the_loss(figures: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if not name.startswith("tree_")}
 
 
-def test_the_loss_does_not_depend_on_micro_batches_nor_on_merging() -> None:
+@pytest.mark.parametrize("algorithm", get_args(Preset))
+def test_the_loss_does_not_depend_on_micro_batches_nor_on_merging(algorithm: Preset) -> None:
     results = []
-    for merge in ("off", "on"):
-        for tokens in (16, 64, 200, 8192):
-            trainer = make_trainer(merge=merge, tokens=tokens)
-            trainer.begin(RL)
-            results.append((trainer, trainer.rl_step(make_groups())))
+    for merge, tokens in (("off", 16), ("off", 200), ("on", 64), ("on", 8192)):
+        trainer = make_trainer(merge=merge, tokens=tokens)
+        trainer.begin(RlStage(algorithm=algorithm, steps=20, optimizer=FLAT))
+        results.append((trainer, trainer.rl_step(make_groups())))
     assert_same(results)
 
 
@@ -157,7 +159,8 @@ def test_the_loss_does_not_depend_on_ranks(world: int) -> None:
             assert torch.equal(weight, ranks[0].weights()[name])
 
 
-def test_the_loss_does_not_depend_on_the_order_of_groups_and_members() -> None:
+@pytest.mark.parametrize("algorithm", get_args(Preset))
+def test_the_loss_does_not_depend_on_the_order_of_groups_and_members(algorithm: Preset) -> None:
     results = []
     for shuffled in (False, True):
         groups = make_groups()
@@ -166,7 +169,7 @@ def test_the_loss_does_not_depend_on_the_order_of_groups_and_members() -> None:
             for group in groups:
                 random.Random(2).shuffle(group)
         trainer = make_trainer()
-        trainer.begin(RL)
+        trainer.begin(RlStage(algorithm=algorithm, steps=20, optimizer=FLAT))
         results.append((trainer, trainer.rl_step(groups)))
     assert_same(results)
 
@@ -205,7 +208,7 @@ def test_one_rl_step_has_the_gradient_of_the_formula() -> None:
             log_p = torch.log_softmax(model(ids[None]).logits[0, :-1], dim=-1)
             log_p = log_p.gather(1, ids[1:, None])[mask, 0]
             behaviour = torch.tensor(segment.logprobs)[1:][mask]
-            weight = (log_p.detach() - behaviour).exp().clamp(max=RL.weight_max)
+            weight = (log_p.detach() - behaviour).exp().clamp(max=5.0)
             loss = loss - (weight * advantage * log_p).sum()
             tokens += int(mask.sum())
     (loss / tokens).backward()
@@ -215,6 +218,60 @@ def test_one_rl_step_has_the_gradient_of_the_formula() -> None:
     assert figures["loss_tokens"] == tokens
     for name, gradient in gradients(trainer).items():
         assert torch.allclose(gradient, expected[name], atol=1e-6, rtol=1e-4), name
+
+
+def test_grpo_has_the_gradient_of_the_formula() -> None:
+    """Each trajectory's clipped surrogate is averaged over its tokens, then over trajectories."""
+    trainer, groups = make_trainer(), make_groups()
+    trainer.begin(RlStage(algorithm="grpo", steps=20, optimizer=FLAT))
+    rewards = torch.tensor([[one.reward.value for one in group] for group in groups])
+    advantages = rewards - rewards.mean(1, keepdim=True)
+    advantages /= rewards.std(1, keepdim=True) + 1e-6
+    parts, clipped, tokens = [], 0, 0
+    for group, row in zip(groups, advantages, strict=True):
+        for one, advantage in zip(group, row, strict=True):
+            segment = one.segments[0]
+            ids, mask = torch.tensor(segment.ids), torch.tensor(segment.loss_mask)[1:]
+            log_p = torch.log_softmax(trainer.model(ids[None]).logits[0, :-1], dim=-1)
+            log_p = log_p.gather(1, ids[1:, None])[mask, 0]
+            ratio = (log_p - torch.tensor(segment.logprobs)[1:][mask]).exp()
+            bounded = ratio.clamp(0.8, 1.2) * advantage
+            parts.append(-torch.minimum(ratio * advantage, bounded).mean())
+            clipped += int((bounded < ratio * advantage).sum())
+            tokens += len(ratio)
+    loss = torch.stack(parts).mean()
+    loss.backward()
+    expected = gradients(trainer)
+    figures = trainer.rl_step(groups)
+    assert figures["loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
+    assert figures["clip_fraction"] == pytest.approx(clipped / tokens)
+    for name, gradient in gradients(trainer).items():
+        assert torch.allclose(gradient, expected[name], atol=1e-6, rtol=1e-4), name
+
+
+def test_an_episode_that_broke_under_the_policy_teaches_nothing() -> None:
+    results = []
+    for broken in (False, True):
+        groups = make_groups()
+        one = groups[0][1]
+        if broken:
+            one.stop_reason, one.reward = StopReason.INFRA_ERROR, Reward(0.0, True)
+        else:
+            one.reward = Reward(None, False)
+        trainer = make_trainer()
+        trainer.begin(RL)
+        results.append((trainer, trainer.rl_step(groups)))
+    assert_same(results)
+
+
+def test_gspo_refuses_trajectories_in_several_segments() -> None:
+    groups = make_groups()
+    for one in groups[0]:
+        one.segments.append(one.segments[0])
+    trainer = make_trainer()
+    trainer.begin(RlStage(algorithm="gspo", steps=20, optimizer=FLAT))
+    with pytest.raises(ValueError, match="4 segments of this batch continue a trajectory"):
+        trainer.rl_step(groups)
 
 
 def test_groups_that_teach_nothing_are_left_out() -> None:

@@ -1,0 +1,18 @@
+"""GSPO: one ratio for a whole trajectory, clipped as one."""
+
+import torch
+
+from engine.algorithms.corrections import sequence_mean
+from engine.algorithms.tokens import Terms, Tokens
+
+
+def gspo(tokens: Tokens) -> Terms:
+    """-min(s A, clip(s, 1 - eps_low, 1 + eps_high) A), s the geometric mean of pi / mu over the
+    trajectory (2507.18071, eq. 5-7), in the form that gives each token its part of the gradient
+    (eq. 13): the same value and gradient where a trajectory has one advantage.
+    """
+    mean = torch.exp(sequence_mean(tokens.log_ratio.detach(), tokens.sequence))
+    ratio = mean * torch.exp(tokens.logprobs - tokens.logprobs.detach())
+    low, high = 1 - tokens.bounds["eps_low"], 1 + tokens.bounds["eps_high"]
+    plain, clipped = ratio * tokens.advantages, ratio.clamp(low, high) * tokens.advantages
+    return Terms(-torch.minimum(plain, clipped), clipped < plain)
