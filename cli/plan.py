@@ -68,8 +68,7 @@ def run(
     given = _read_spec(recipe if recipe.is_file() else Path(spec))
     plan = plan_run(given)
     if as_json:
-        said = asdict(plan)
-        print(json.dumps({**said, "model": _of_model(plan.model)}))
+        print(json.dumps({"model": _of_model(plan.model), **plan.figures()}))
     else:
         show_run(given, plan)
 

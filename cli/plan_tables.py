@@ -51,7 +51,7 @@ def show_run(spec: ExperimentSpec, plan: RunPlan) -> None:
     console.print(_models([plan.model]))
     memory_table = _table("\nMemory", "process", "part", "bytes")
     trainer, rollout = plan.trainer, plan.rollout
-    slots = f"{spec.rollout.slots} slots of {plan.length:,} tokens"
+    slots = f"{plan.slots} slots of {plan.length:,} tokens"
     for process, part, size in (
         (f"trainer (of {spec.trainer.workers})", "weights, fp32", trainer.weights),
         ("", "gradients, fp32", trainer.gradients),

@@ -6,7 +6,8 @@ trainer and the sampler as they are: fp32 master weights and gradients, a copy i
 products with the embedding (and head) left in fp32, keys and values in fp32.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from engine.planner.architecture import (
     Architecture,
@@ -74,11 +75,25 @@ class RunPlan:
     model: Architecture
     parameters: Parameters
     length: int  # tokens of the longest trajectory
+    slots: int  # trajectories that a rollout worker keeps in flight
     trainer: TrainerMemory
     rollout: RolloutMemory
     trained_token_flops: float
     generated_token_flops: float
     stages: tuple[StagePlan, ...]
+
+    def figures(self) -> dict[str, Any]:
+        """The plan as plain numbers, without the model's layers."""
+        return {
+            "parameters": asdict(self.parameters),
+            "length": self.length,
+            "slots": self.slots,
+            "trainer": {**asdict(self.trainer), "total": self.trainer.total},
+            "rollout": {**asdict(self.rollout), "total": self.rollout.total},
+            "trained_token_flops": self.trained_token_flops,
+            "generated_token_flops": self.generated_token_flops,
+            "stages": [asdict(stage) for stage in self.stages],
+        }
 
 
 def plan_run(spec: ExperimentSpec) -> RunPlan:
@@ -90,6 +105,7 @@ def plan_run(spec: ExperimentSpec) -> RunPlan:
         model=model,
         parameters=parameters(model),
         length=length,
+        slots=spec.rollout.slots,
         trainer=_trainer(model, spec.trainer.precision, [stage.optimizer for stage in stages]),
         rollout=_rollout(model, spec.trainer.precision, spec.rollout.slots, length),
         trained_token_flops=training(model, length).total / length,

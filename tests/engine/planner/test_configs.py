@@ -39,8 +39,15 @@ def test_it_names_the_shipped_models_to_who_asks_for_another() -> None:
         shipped("gpt")
 
 
-def test_a_spec_and_the_configuration_made_of_it_have_one_shape() -> None:
-    spec = ModelSpec(layers=["lightning", "lightning", "softmax"], width=64, heads=2, conv_width=2)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ModelSpec(layers=["lightning", "lightning", "softmax"], width=64, heads=2, conv_width=2),
+        ModelSpec(kv_heads=2, head_dim=16, experts=4, experts_per_token=3, tie_embeddings=False),
+    ],
+    ids=["dense", "experts"],
+)
+def test_a_spec_and_the_configuration_made_of_it_have_one_shape(spec: ModelSpec) -> None:
     config = HybridConfig.from_spec(spec, spec.vocab_size, pad_id=0, end_id=1)
     from_config = read_config(json.loads(config.to_json_string()), "x", source="specification")
     assert from_spec(spec, "x") == from_config

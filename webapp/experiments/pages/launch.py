@@ -9,6 +9,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from engine.planner import plan_run
 from engine.spec import ExperimentSpec, load_spec
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
@@ -103,7 +104,8 @@ def _launch(
 @page_of(Project.objects.all(), Role.EDITOR)
 def check(request: HttpRequest, project: Project) -> HttpResponse:
     """For the editor: {text, change?: {path, value?}, parent?} -> the text with the change made,
-    what it says as data, what is wrong with it and where, and how it differs from its parent.
+    what it says as data, what is wrong with it and where, what its run takes, and how it differs
+    from its parent.
     """
     try:
         given = json.loads(request.body)
@@ -126,6 +128,7 @@ def check(request: HttpRequest, project: Project) -> HttpResponse:
             "text": text,
             "data": spec_text.data_of(text),
             "spec": spec.model_dump(mode="json") if spec else None,
+            "plan": plan_run(spec).figures() if spec else None,
             "problems": [
                 {
                     "path": item.path,

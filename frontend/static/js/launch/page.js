@@ -5,6 +5,7 @@ import { h, one, pageData } from "../dom.js";
 import { t } from "../i18n.js";
 import { Editor } from "./editor.js";
 import { Form } from "./form.js";
+import { planner } from "./planner.js";
 
 /** @typedef {{path: string, message: string, line: number | null}} Found */
 
@@ -43,7 +44,7 @@ async function check(change) {
   show(answer);
 }
 
-/** @param {{data: any, spec: any, problems: Found[], differences: any[]}} answer */
+/** @param {{data: any, spec: any, problems: Found[], plan: import("./planner.js").Plan | null, differences: any[]}} answer */
 function show(answer) {
   const found = answer.problems;
   button.disabled = found.length > 0;
@@ -52,6 +53,7 @@ function show(answer) {
   problems.replaceChildren(...found.map((one_) => h("button", { type: "button", class: "problem", onclick: () => editor.goTo(one_.line) }, h("span", { class: "faint" }, one_.line ? t("line %(n)s", { n: one_.line }) : ""), h("code", {}, one_.path), h("span", {}, one_.message))));
   editor.mark(new Set(found.map((one_) => one_.line).filter((line) => line !== null)));
   if (answer.data && typeof answer.data === "object") form.show(answer.data, found);
+  one("#plan")?.replaceChildren(...planner(answer.plan));
   const box = one("#differences");
   if (box) {
     box.replaceChildren(...(answer.differences.length ? [h("table", { class: "table" }, h("tbody", {}, ...answer.differences.map(difference)))] : [h("p", { class: "card-body muted" }, found.length ? t("Shown once the spec is valid.") : t("Nothing yet."))]));
