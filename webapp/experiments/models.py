@@ -105,6 +105,7 @@ class Run(models.Model):
     pause_training = models.BooleanField(default=False)
     # Advanced under this row's lock inside every ingest transaction: what live pages ask "after".
     cursor = models.BigIntegerField(default=0)
+    has_stale_series = models.BooleanField(default=False)  # with points that no roll-up holds yet
     phase = models.CharField(max_length=40, blank=True)
     stage = models.PositiveIntegerField(default=0)
     step = models.PositiveIntegerField(default=0)
@@ -118,6 +119,7 @@ class Run(models.Model):
             models.Index(fields=["project", "-created_at", "-id"], name="run_newest"),
             models.Index(fields=["state"], name="run_active", condition=Q(ended_at=None)),
             GinIndex(fields=["tags"], name="run_tags"),
+            models.Index(fields=["id"], name="run_stale", condition=Q(has_stale_series=True)),
         ]
 
     def __str__(self) -> str:

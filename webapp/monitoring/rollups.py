@@ -171,11 +171,23 @@ def roll_up(series_ids: list[int], wait: bool = True) -> None:
 
 
 def roll_up_some(most: int = 50) -> bool:
-    """Bring up to `most` series up to date; whether there may be more."""
-    stale = Series.objects.filter(cursor__gt=F("rolled")).order_by("pk")
-    found = list(stale.values_list("pk", flat=True)[:most])
+    """Bring up to `most` series of each run up to date; whether there may be more."""
+    runs = Run.objects.filter(has_stale_series=True).order_by("pk").values_list("pk", flat=True)
+    more = [_roll_up_run(run_id, most) for run_id in runs]
+    return any(more)
+
+
+def _roll_up_run(run_id: str, most: int) -> bool:
+    stale = Series.objects.filter(run=run_id, cursor__gt=F("rolled"))
+    found = list(stale.order_by("pk").values_list("pk", flat=True)[:most])
     roll_up(found, wait=False)
-    return len(found) == most
+    if len(found) == most:
+        return True
+    with transaction.atomic():
+        Run.objects.select_for_update(no_key=True).get(pk=run_id)  # ingest is not writing to it now
+        if not stale.exists():
+            Run.objects.filter(pk=run_id).update(has_stale_series=False)
+    return False
 
 
 def level_for(low: int, high: int, buckets: int) -> int:

@@ -16,7 +16,7 @@ from engine.records.events import MAX_BATCH_BYTES, MAX_BATCH_ITEMS
 from tests.webapp.support import Driver, ingest, metrics, start
 from webapp.experiments import services
 from webapp.experiments.models import Checkpoint, Run, Stage
-from webapp.monitoring.ingest import parsing, storing
+from webapp.monitoring.ingest import cardinality, parsing, storing
 from webapp.monitoring.models import Gap, Point, RunEvent, Series, Writer
 
 pytestmark = pytest.mark.usefixtures("at_ingest")
@@ -337,3 +337,32 @@ def test_it_records_gaps(driver: Driver) -> None:
 def test_devices_are_for_the_sampler(driver: Driver) -> None:
     item = {"kind": "devices", "source": "d", "seq": 1, "at": 1.0, "node": "n", "devices": []}
     assert send(driver, item)["rejected"][0]["field"] == "kind"
+
+
+def test_names_without_end_are_refused_alone(driver: Driver, monkeypatch: Any) -> None:
+    monkeypatch.setattr(cardinality, "MAX_SERIES", 3)
+    send(driver, metrics(1, 0, a=1.0, b=1.0))
+    wide = {**metrics(4, 1, a=2.0), "axis": "rollout_step"}
+    answer = send(
+        driver,
+        metrics(2, 1, a=2.0, c=2.0),  # the third series
+        metrics(3, 1, d=2.0, b=2.0),  # the fourth: refused, whatever else it brings
+        wide,  # a known name on another axis is a series of its own
+        metrics(5, 2, a=3.0, b=3.0, c=3.0),
+    )
+    assert answer["accepted"] == 2
+    assert [(r["index"], r["field"]) for r in answer["rejected"]] == [(1, "values"), (2, "values")]
+    assert "at most 3 series, and 'd' would be one more" in answer["rejected"][0]["message"]
+    held = Series.objects.filter(run=driver.run).values_list("name", "last_value")
+    assert dict(held) == {"a": 3.0, "b": 3.0, "c": 3.0}
+    assert send(driver, metrics(3, 1, d=2.0))["duplicates"] == 1, "it is not asked for again"
+
+
+def test_each_attempt_has_its_own_room_for_names(
+    driver: Driver, owner: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(cardinality, "MAX_SERIES", 1)
+    assert send(driver, metrics(1, 0, a=1.0), metrics(2, 0, b=1.0))["accepted"] == 1
+    services.fail_attempt(driver.attempt.pk, "killed")
+    services.resume(driver.run.pk, owner)
+    assert send(start(driver.run), metrics(1, 0, c=1.0))["accepted"] == 1

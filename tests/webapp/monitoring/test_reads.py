@@ -7,10 +7,11 @@ import random
 from typing import Any
 
 import pytest
+from django.db.models import F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.webapp.support import Api, Driver, metrics
+from tests.webapp.support import Api, Driver, metrics, start
 from webapp.experiments.models import Run
 from webapp.monitoring import queries, rollups
 from webapp.monitoring.ingest import parsing, storing
@@ -113,6 +114,18 @@ def test_a_value_that_is_overwritten_counts_once(driver: Driver) -> None:
     (series,) = rollups.rolled(run, ["loss"], buckets=2)
     assert [bucket[6] for bucket in series.buckets] == [64, 36]
     assert series.buckets[0][4] == 5.0
+
+
+def test_the_background_leaves_no_run_with_stale_series(driver: Driver, launch: Any) -> None:
+    other = start(launch())
+    for one in (driver, other):
+        fill(one, dict.fromkeys(range(100), 1.0))
+    while rollups.roll_up_some(most=1):
+        pass
+    assert not Run.objects.filter(has_stale_series=True).exists()
+    assert not Series.objects.filter(cursor__gt=F("rolled")).exists()
+    store(other, metrics(1, 100, "later", at=1e6, loss=1.0))
+    assert Run.objects.get(has_stale_series=True) == other.run
 
 
 def test_roll_ups_of_the_background_and_of_readers_agree(driver: Driver) -> None:

@@ -17,6 +17,7 @@ from webapp.accounts.credentials import digest
 from webapp.experiments.models import Attempt, Run
 from webapp.monitoring.bulk import bulk_cursor
 from webapp.monitoring.ingest import rows, writing
+from webapp.monitoring.ingest.cardinality import refuse_too_many
 from webapp.monitoring.ingest.parsing import Batch, Rejected
 from webapp.monitoring.ingest.points import store_points
 from webapp.monitoring.ingest.writing import Writing
@@ -73,13 +74,14 @@ def store(token: str, batch: Batch) -> Outcome:
     run_id, attempt_id, cursor = target.run_id, target.attempt_id, target.cursor
     duplicates = _drop_known(target, numbers, batch)
     kinds = _by_kind(run_id, batch)
+    kinds["metrics"] = refuse_too_many(target, kinds["metrics"], batch)
     with connection.connection.pipeline():
         sql = bulk_cursor()
         points = store_points(
             sql, run_id, attempt_id, cursor, [item for _, item in kinds["metrics"]]
         )
         rows.store_events(bulk_cursor(), run_id, attempt_id, cursor, kinds["events"])
-        writing.keep(target, points.headline)
+        writing.keep(target, points)
     for _, item in kinds["stage"]:
         rows.store_stage(attempt_id, item)
     for _, item in kinds["checkpoint"]:

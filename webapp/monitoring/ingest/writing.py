@@ -14,6 +14,7 @@ from django.db import connection
 from webapp.accounts.credentials import digest
 from webapp.monitoring.bulk import bulk_cursor, numbers
 from webapp.monitoring.ingest.numbers_seen import Seen
+from webapp.monitoring.ingest.points import StoredPoints
 from webapp.problems import RefusedError, conflict
 
 _LOCK_RUN = """
@@ -25,8 +26,11 @@ _LOCK_RUN = """
 # have ended the attempt.
 _READ_ATTEMPT = """
     SELECT attempt.id, attempt.number, attempt.state, attempt.revoked_at IS NOT NULL,
-        writer.source, writer.seen, writer.beyond
+        held.series, writer.source, writer.seen, writer.beyond
     FROM experiments_attempt AS attempt
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS series FROM monitoring_series WHERE attempt_id = attempt.id
+    ) AS held
     LEFT JOIN monitoring_writer AS writer
         ON writer.attempt_id = attempt.id AND writer.source = ANY(%s)
     WHERE attempt.token_digest = %s
@@ -38,7 +42,9 @@ _KEEP_WRITERS = """
     ON CONFLICT (attempt_id, source) DO UPDATE SET seen = excluded.seen, beyond = excluded.beyond
 """
 _KEEP_RUN = """
-    UPDATE experiments_run SET cursor = %s, headline = headline || %s::jsonb WHERE id = %s
+    UPDATE experiments_run
+    SET cursor = %s, headline = headline || %s::jsonb, has_stale_series = has_stale_series OR %s
+    WHERE id = %s
 """
 
 
@@ -50,6 +56,7 @@ class Writing:
     project_id: str
     cursor: int  # of this transaction
     attempt_id: str
+    series: int  # that the attempt has
     seen: dict[str, Seen] = field(default_factory=dict)
 
 
@@ -67,17 +74,17 @@ def lock(token: str, sources: Iterable[str]) -> Writing:
         locked, rows = run.fetchone(), attempt.fetchall()
     if locked is None or not rows:
         raise RefusedError("This token is unknown.", status=401)
-    attempt_id, number, state, is_revoked = rows[0][:4]
+    attempt_id, number, state, is_revoked, series = rows[0][:5]
     if is_revoked:
         raise conflict(f"Attempt {number} of this run is {state}; its token was revoked.")
     run_id, project_id, cursor = locked
     known = {source: Seen(upto, json.loads(beyond)) for *_, source, upto, beyond in rows if source}
     seen = {name: known.get(name) or Seen() for name in names}
-    return Writing(run_id, project_id, cursor + 1, attempt_id, seen)
+    return Writing(run_id, project_id, cursor + 1, attempt_id, series, seen)
 
 
-def keep(writing: Writing, headline: dict[str, float]) -> None:
-    """Remember which numbers were seen, the run's cursor and its newest headline values."""
+def keep(writing: Writing, points: StoredPoints) -> None:
+    """Remember which numbers were seen, the run's cursor and what its newest points say."""
     if writing.seen:
         bulk_cursor().execute(
             _KEEP_WRITERS,
@@ -88,5 +95,10 @@ def keep(writing: Writing, headline: dict[str, float]) -> None:
                 [json.dumps(seen.ranges) for seen in writing.seen.values()],
             ],
         )
-    values: list[Any] = [writing.cursor, json.dumps(headline), writing.run_id]
+    values: list[Any] = [
+        writing.cursor,
+        json.dumps(points.headline),
+        points.count > 0,
+        writing.run_id,
+    ]
     bulk_cursor().execute(_KEEP_RUN, values)
