@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-CHUNK_ROWS = 2048
+CHUNK_ROWS = 2048  # a chunk's logits stay in the cache of a CPU core where the vocabulary is small
+CHUNK_LOGITS = 1 << 24  # and take no more than 64 MiB where it is large
 
 
 class TokenLogProbs(NamedTuple):
@@ -25,8 +26,7 @@ class _TokenLogProbs(torch.autograd.Function):
         logprobs = torch.empty(len(targets), dtype=weight.dtype, device=weight.device)
         entropies = torch.empty_like(logprobs)
         likeliest = torch.empty_like(targets, dtype=torch.bool)
-        for start in range(0, len(targets), CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
+        for rows in _chunks(len(targets), len(weight)):
             log_p = torch.log_softmax(_logits(hidden[rows], weight, temperature), dim=-1)
             logprobs[rows] = log_p.gather(1, targets[rows, None])[:, 0]
             entropies[rows] = -torch.linalg.vecdot(torch.softmax(log_p, dim=-1), log_p)
@@ -41,8 +41,7 @@ class _TokenLogProbs(torch.autograd.Function):
         hidden, weight, targets = ctx.saved_tensors
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
-        for start in range(0, len(targets), CHUNK_ROWS):
-            rows = slice(start, start + CHUNK_ROWS)
+        for rows in _chunks(len(targets), len(weight)):
             part = hidden[rows].to(weight.dtype)
             scale = grads[0][rows, None] / ctx.temperature
             d_logits = torch.softmax(_logits(part, weight, ctx.temperature), dim=-1).mul_(-scale)
@@ -50,6 +49,12 @@ class _TokenLogProbs(torch.autograd.Function):
             d_hidden[rows] = (d_logits @ weight).to(hidden.dtype)
             d_weight.addmm_(d_logits.T, part)
         return d_hidden, d_weight, None, None
+
+
+def _chunks(rows: int, vocabulary: int) -> list[slice]:
+    """Slices of the rows whose logits exist at once."""
+    size = max(1, min(CHUNK_ROWS, CHUNK_LOGITS // vocabulary))
+    return [slice(start, start + size) for start in range(0, rows, size)]
 
 
 def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.models import logprobs as module
 from engine.models.logprobs import token_logprobs
@@ -43,3 +44,29 @@ def test_hidden_states_in_bf16_meet_an_fp32_head() -> None:
     assert torch.allclose(actual, expected, atol=1e-6)
     actual.sum().backward()
     assert hidden.grad is not None and hidden.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("limit", [1, 100, 1 << 24])
+def test_tokens_times_vocabulary_never_exists(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """torch is asked for every matrix that is made: none has more logits than the limit."""
+    monkeypatch.setattr(module, "CHUNK_LOGITS", limit)
+    monkeypatch.setattr(module, "CHUNK_ROWS", 50)
+    vocabulary = 30
+    largest = 0
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            nonlocal largest
+            out = function(*args, **(kwargs or {}))
+            for made in out if isinstance(out, tuple) else (out,):
+                is_head = made.shape == (8, vocabulary)
+                if made.shape[-1:] == (vocabulary,) and not is_head:
+                    largest = max(largest, made.numel())
+            return out
+
+    hidden = torch.randn(200, 8).requires_grad_()
+    weight = torch.randn(vocabulary, 8).requires_grad_()
+    targets = torch.randint(0, vocabulary, (200,))
+    with Sizes():
+        token_logprobs(hidden, weight, targets).logprobs.sum().backward()
+    assert vocabulary <= largest <= max(vocabulary, min(limit, 50 * vocabulary))

@@ -136,6 +136,20 @@ def test_packed_rows_equal_separate_ones(conv_width: int) -> None:
             assert torch.allclose(gradient, expected[name], atol=1e-9, rtol=1e-10), name
 
 
+def test_gradient_checkpointing_changes_no_gradient_of_a_tree() -> None:
+    model = build(torch.float64, layer_types=PATTERNS["3:1"], num_local_experts=4)
+    trees = forest()
+
+    def loss() -> Tensor:
+        routed = model.routed(trees.ids, layout=trees.layout)
+        return routed.hidden.square().sum() + balancing_loss(routed.routings, trees.multiplicity)
+
+    expected = gradients(model, loss())
+    model.gradient_checkpointing_enable()
+    for name, gradient in gradients(model, loss()).items():
+        assert torch.allclose(gradient, expected[name], atol=1e-12, rtol=1e-12), name
+
+
 @torch.no_grad()
 def test_a_balancing_loss_without_multiplicity_would_differ() -> None:
     model = build(torch.float64, layer_types=PATTERNS["3:1"], num_local_experts=4)
