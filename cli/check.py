@@ -1,4 +1,4 @@
-"""`caravan check`: format, lint, types, migrations, API schema, templates, page scripts."""
+"""`caravan check`: format, lint, types, migrations, API schema, templates, translations, scripts."""
 
 import os
 import shutil
@@ -42,6 +42,7 @@ def run_checks() -> int:
         ("migrations", _python("webapp.manage", "makemigrations", "--check", "--dry-run")),
         ("API schema", _python("webapp.manage", "openapi", "--check")),
         ("templates", _python("cli.templates")),
+        ("translations", _python("cli.messages", "--check")),
         ("docker-compose.yml", _python("workers.local.compose", "--check")),
     )
     # Settings want addresses, and Django compares migrations with a database's history.

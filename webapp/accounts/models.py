@@ -3,6 +3,7 @@
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.db.models.functions import Lower
+from django.utils.translation import gettext_lazy as _
 
 from webapp import ids
 
@@ -29,9 +30,9 @@ class User(AbstractUser):
 
 
 class Role(models.TextChoices):
-    VIEWER = "viewer"
-    EDITOR = "editor"
-    ADMIN = "admin"
+    VIEWER = "viewer", _("Viewer")
+    EDITOR = "editor", _("Editor")
+    ADMIN = "admin", _("Admin")
 
     @property
     def rank(self) -> int:
@@ -82,7 +83,7 @@ class ApiToken(models.Model):
     name = models.CharField(max_length=80)
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64)
-    scope = models.CharField(max_length=5, choices=[("read", "read"), ("write", "write")])
+    scope = models.CharField(max_length=5, choices=[("read", _("read")), ("write", _("write"))])
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True)
     used_at = models.DateTimeField(null=True)
