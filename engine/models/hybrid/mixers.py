@@ -56,7 +56,7 @@ class Mixer(nn.Module):
         q_and_k, v = qkv.split((qkv.shape[-1] - self.dim, self.dim), dim=-1)
         if self.conv is not None:
             if isinstance(place, Branches):
-                q_and_k = branched_conv(q_and_k, self.conv, place.sources)
+                q_and_k = branched_conv(q_and_k, self.conv, *place.seams)
             elif cache is None or place is None or cache.tail is None:
                 q_and_k = causal_conv(q_and_k, self.conv)
             else:

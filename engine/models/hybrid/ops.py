@@ -98,41 +98,53 @@ def causal_conv(x: Tensor, weight: Tensor, tail: Tensor | None = None) -> Tensor
 
 
 class _BranchedConv(torch.autograd.Function):
+    """A plain convolution over neighbours, but at the seams where nodes begin."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, *sources: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight, *sources)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, seams: Tensor, *sources: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, seams, *sources)
         out = x * weight[0]
+        for lag in range(1, len(weight)):
+            out[:, lag:].addcmul_(x[:, :-lag], weight[lag])
+        begun = x[0].index_select(0, seams) * weight[0]
         for tap, source in zip(weight[1:], sources, strict=True):
-            out.addcmul_(_before(x, source), tap)
+            begun.addcmul_(_read(x, source), tap)
+        out[0].index_copy_(0, seams, begun)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
-        x, weight, *sources = ctx.saved_tensors
+        x, weight, seams, *sources = ctx.saved_tensors
+        dims = weight.dim() - 1
         d_x = grad * weight[0]
         d_weight = torch.empty_like(weight)
-        d_weight[0] = _column_sums(grad * x, weight.dim() - 1)
+        d_weight[0] = _column_sums(grad * x, dims)
+        at_seams = grad[0].index_select(0, seams)
+        inside = grad[0].index_fill(0, seams, 0)[None]
         for lag, source in enumerate(sources, start=1):
-            d_weight[lag] = _column_sums(grad * _before(x, source), weight.dim() - 1)
+            d_x[:, :-lag].addcmul_(inside[:, lag:], weight[lag])
+            d_weight[lag] = _column_sums(inside[:, lag:] * x[:, :-lag], dims)
+            d_weight[lag] += _column_sums(at_seams * _read(x, source), dims)
             there = source >= 0  # siblings read the same token: its gradient is their sum
-            d_x[0].index_add_(0, source[there], (grad[0] * weight[lag])[there])
-        return d_x, d_weight, *[None] * len(sources)
+            d_x[0].index_add_(0, source[there], (at_seams * weight[lag])[there])
+        return d_x, d_weight, None, *[None] * len(sources)
 
 
-def _before(x: Tensor, source: Tensor) -> Tensor:
-    """x[:, source], and zeros where source is -1; x: [1, tokens, heads, dim]."""
+def _read(x: Tensor, source: Tensor) -> Tensor:
+    """x[0, source], and zeros where source is -1; x: [1, tokens, heads, dim]."""
     found = x[0].index_select(0, source.clamp(min=0))
-    return found.masked_fill_((source < 0)[:, None, None], 0)[None]
+    return found.masked_fill_((source < 0)[:, None, None], 0)
 
 
-def branched_conv(x: Tensor, weight: Tensor, sources: list[Tensor]) -> Tensor:
+def branched_conv(x: Tensor, weight: Tensor, seams: Tensor, sources: list[Tensor]) -> Tensor:
     """`causal_conv` along the branches of prefix trees.
 
-    x: [1, tokens, heads, dim]; weight: [taps, heads, dim]; sources[lag - 1] [tokens]: the token
-    `lag` places before each one in its own sequence, -1 where there is none.
+    x: [1, tokens, heads, dim]; weight: [taps, heads, dim]; seams: tokens that any of the taps reads
+    other neighbours for than the ones beside them; sources[lag - 1] [seams]: the token `lag` places
+    before each of those in its own sequence, -1 where there is none.
     """
-    return _BranchedConv.apply(x, weight, *sources)  # type: ignore[no-untyped-call,no-any-return]
+    return _BranchedConv.apply(x, weight, seams, *sources)  # type: ignore[no-untyped-call,no-any-return]
 
 
 @lru_cache(maxsize=32)

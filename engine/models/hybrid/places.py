@@ -45,14 +45,20 @@ class Branches:
         return packing(self.layout.cu_seqlens, self.layout.parents, chunk=self.chunk)
 
     @cached_property
-    def sources(self) -> list[Tensor]:
-        """For each lag the token [tokens] so many places before, in its own sequence; or -1."""
-        previous = self.layout.previous
+    def seams(self) -> tuple[Tensor, list[Tensor]]:
+        """The first `lags` tokens of each node; for each lag the token so many places before them.
+
+        In their own sequence, -1 where there is none.
+        """
+        cu_seqlens, previous = self.layout.cu_seqlens, self.layout.previous
+        offset = torch.arange(self.lags, device=previous.device)
+        begun = cu_seqlens[:-1, None] + offset
+        last = seams = begun[begun < cu_seqlens[1:, None]]
         found: list[Tensor] = []
-        for lag in range(self.lags):
-            last = found[-1] if lag else torch.arange(len(previous), device=previous.device)
-            found.append(torch.where(last >= 0, previous[last.clamp(min=0)], -1))
-        return found
+        for _ in range(self.lags):
+            last = torch.where(last >= 0, previous[last.clamp(min=0)], -1)
+            found.append(last)
+        return seams, found
 
     @cached_property
     def depth(self) -> int:

@@ -10,6 +10,8 @@ from engine.kernels.tree import TreeLayout
 from engine.models.hybrid import HybridCache, HybridConfig, HybridForCausalLM
 from engine.models.hybrid.config import LIGHTNING, SOFTMAX
 from engine.models.hybrid.moe import balancing_loss
+from engine.models.hybrid.ops import branched_conv, causal_conv
+from engine.models.hybrid.places import Branches
 from engine.models.logprobs import token_logprobs
 
 PATTERNS = {"3:1": [LIGHTNING] * 3 + [SOFTMAX], "7:1": [LIGHTNING] * 7 + [SOFTMAX]}
@@ -134,6 +136,21 @@ def test_packed_rows_equal_separate_ones(conv_width: int) -> None:
     for name, gradient in gradients(model, hidden.square().sum()).items():
         if name != "embedding.weight" or model.config.tie_word_embeddings:
             assert torch.allclose(gradient, expected[name], atol=1e-9, rtol=1e-10), name
+
+
+@pytest.mark.parametrize("lengths, parents", [(LENGTHS, PARENTS), ([1], [-1]), ([1, 1], [-1, 0])])
+def test_the_convolution_follows_branches(lengths: list[int], parents: list[int]) -> None:
+    """Against the plain one along each path; the gradient by finite differences."""
+    trees = forest(lengths, parents)
+    branches = Branches(trees.layout, chunk=4, lags=3)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, trees.layout.tokens, 2, 3, generator=generator, dtype=torch.float64)
+    weight = torch.randn(4, 2, 3, generator=generator, dtype=torch.float64)
+    found = branched_conv(x, weight, *branches.seams)
+    for path in trees.paths:
+        assert torch.allclose(found[:, path], causal_conv(x[:, path], weight), atol=1e-12)
+    leaves = x.requires_grad_(), weight.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, w: branched_conv(x, w, *branches.seams), leaves)
 
 
 def test_gradient_checkpointing_changes_no_gradient_of_a_tree() -> None:
