@@ -20,7 +20,7 @@ def tree_attention(
     """
     _check(q, k, v, layout)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return blocked_attention(q[0], k[0], v[0], layout, scale)[None]
+    return blocked_attention(q.squeeze(0), k.squeeze(0), v.squeeze(0), layout, scale).unsqueeze(0)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, layout: TreeLayout) -> None:

@@ -1,5 +1,6 @@
 """Tree attention in blocks of queries: plain products, forward and backward, for a CPU."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,156 +18,156 @@ def blocked_attention(q: Tensor, k: Tensor, v: Tensor, layout: TreeLayout, scale
 
 
 class _Blocked(torch.autograd.Function):
-    """Saves q, k and v; the scores are computed again, a block at a time.
+    """Saves q, k, v and the weights of short rows; other weights are computed again.
 
     Every row of scores is whole, so that softmax and its backward are torch's fused ones.
+    Results are staged block by block and brought into order at once.
     """
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: Plan, scale: float) -> Tensor:
-        dim = q.shape[-1]
         q, k, v = (x.contiguous() for x in (q, k, v))
-        ctx.save_for_backward(q, k, v)
-        ctx.plan, ctx.scale = plan, scale
-        q_rows, k_rows, v_rows = (x.view(-1, dim) for x in (q, k, v))
-        out = q_rows.new_empty(len(q_rows) + 1, dim)
-        keys, values = _buffer(k, plan), _buffer(v, plan)
-        scratch = q.new_empty(plan.scores)
+        keys, values = _Keys(k, plan), _Keys(v, plan)
+        q_rows = q.view(-1, q.shape[2])
+        scratch, kept = q.new_empty(plan.scores), q.new_empty(plan.kept)
+        staged = q.new_empty(plan.staged_queries, q.shape[2])
         for block in plan.blocks:
-            _load(keys, k_rows, block.load)
-            _load(values, v_rows, block.load)
-            queries = q_rows.index_select(0, block.query_rows).mul_(scale).view(-1, block.rows, dim)
-            own_keys, own_values = (_own(rows, block, len(k)) for rows in (k_rows, v_rows))
-            result = torch.empty_like(queries)
-            for heads in _heads(block, len(k)):
-                p = _weights(block, queries[heads], keys[heads], own_keys[heads], scratch)
-                _apply(block, p, values[heads], own_values[heads], result[heads])
-            out.index_copy_(0, block.query_targets, result.view(-1, dim))
-        return out[:-1].view(q.shape)
+            queries = _gather(q_rows, block, keys.heads).mul_(scale)
+            result = _part(staged, block.query_at, queries)
+            block_keys, block_values = keys.of(block, block.load), values.of(block, block.load)
+            for batch, at in _pieces(block, queries):
+                room = kept[at:] if block.kept else scratch
+                p = _weights(block, queries[batch], block_keys[batch], room)
+                torch.bmm(p, block_values[batch], out=result[batch])
+        ctx.save_for_backward(q, k, v, kept)
+        ctx.plan, ctx.scale = plan, scale
+        return staged.index_select(0, plan.query_order).view(q.shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v = ctx.saved_tensors
-        plan, scale, dim = ctx.plan, ctx.scale, q.shape[-1]
-        q_rows, k_rows, v_rows, g_rows = (x.view(-1, dim) for x in (q, k, v, grads[0].contiguous()))
-        exact = torch.float32 if q.dtype == torch.bfloat16 else q.dtype
-        d_q = q_rows.new_empty(len(q_rows) + 1, dim)
-        d_k, d_v = (k_rows.new_zeros(len(k_rows) + 1, dim, dtype=exact) for _ in range(2))
-        keys, values = _buffer(k, plan), _buffer(v, plan)
-        d_keys, d_values = (keys.new_zeros(len(k), dim, plan.path, dtype=exact) for _ in range(2))
+        q, k, v, kept = ctx.saved_tensors
+        plan, dim = ctx.plan, q.shape[2]
+        keys, values = _Keys(k, plan), _Keys(v, plan)
+        d_keys, d_values = _KeyGradients(k, plan), _KeyGradients(v, plan)
+        q_rows, g_rows = q.view(-1, dim), grads[0].contiguous().view(-1, dim)
+        staged = q.new_empty(plan.staged_queries, dim)
         scratch, scratch_p = q.new_empty(2, plan.scores)
         for block in reversed(plan.blocks):
-            for source, buffer, into, gathered in (
-                (k_rows, keys, d_k, d_keys),
-                (v_rows, values, d_v, d_values),
-            ):
-                _flush(gathered, into, block.flush)
-                _load(buffer, source, block.reload)
-            queries = q_rows.index_select(0, block.query_rows).mul_(scale).view(-1, block.rows, dim)
-            d_out = g_rows.index_select(0, block.query_rows)
-            d_out = d_out.index_fill_(0, block.padding, 0).view_as(queries)
-            own_keys, own_values = (_own(rows, block, len(k)) for rows in (k_rows, v_rows))
-            d_own_keys, d_own_values = torch.empty_like(own_keys), torch.empty_like(own_values)
-            d_queries = torch.empty_like(queries)
-            for heads in _heads(block, len(k)):
-                p = _weights(block, queries[heads], keys[heads], own_keys[heads], scratch_p)
-                _collect(block, p, d_out[heads], d_values[heads], d_own_values[heads])
-                d_p = _scores(block, d_out[heads], values[heads], own_values[heads], scratch)
+            d_keys.flush(block.flush)
+            d_values.flush(block.flush)
+            block_keys, block_values = keys.of(block, block.reload), values.of(block, block.reload)
+            queries = _gather(q_rows, block, keys.heads).mul_(ctx.scale)
+            d_out = _gather(g_rows, block, keys.heads)
+            d_out.view(-1, dim).index_fill_(0, block.padding, 0)
+            d_queries = _part(staged, block.query_at, queries)
+            for batch, at in _pieces(block, queries):
+                if block.kept:
+                    p = _scores_in(kept[at:], block, queries[batch])
+                else:
+                    p = _weights(block, queries[batch], block_keys[batch], scratch_p)
+                d_values.collect(block, p, d_out[batch], batch)
+                d_p = _scores_in(scratch, block, queries[batch])
+                torch.bmm(d_out[batch], block_values[batch].transpose(1, 2), out=d_p)
                 d_s = torch._softmax_backward_data(d_p, p, -1, p.dtype, grad_input=d_p)
-                _apply(block, d_s, keys[heads], own_keys[heads], d_queries[heads])
-                _collect(block, d_s, queries[heads], d_keys[heads], d_own_keys[heads])
-            d_q.index_copy_(0, block.query_targets, d_queries.mul_(scale).view(-1, dim))
-            if block.batched:
-                d_k.index_copy_(0, block.key_targets, d_own_keys.view(-1, dim).to(exact))
-                d_v.index_copy_(0, block.key_targets, d_own_values.view(-1, dim).to(exact))
-        _flush(d_keys, d_k, plan.last)
-        _flush(d_values, d_v, plan.last)
-        return (
-            d_q[:-1].view(q.shape),
-            d_k[:-1].view(k.shape).to(k.dtype),
-            d_v[:-1].view(v.shape).to(v.dtype),
-            None,
-            None,
-        )
+                torch.bmm(d_s, block_keys[batch], out=d_queries[batch])
+                d_keys.collect(block, d_s, queries[batch], batch)
+        d_q = staged.index_select(0, plan.query_order).view(q.shape).mul_(ctx.scale)
+        return d_q, d_keys.finish(), d_values.finish(), None, None
 
 
-def _buffer(x: Tensor, plan: Plan) -> Tensor:
-    return x.new_zeros(x.shape[0], plan.path, x.shape[2])
+def _gather(rows: Tensor, block: Block, kv_heads: int) -> Tensor:
+    """The block's rows of q, or of the output's gradient: [kv_heads * segments, rows, dim]."""
+    return rows.index_select(0, block.query_rows).view(kv_heads * block.segments, -1, rows.shape[1])
 
 
-def _load(buffer: Tensor, rows: Tensor, move: Move | None) -> None:
-    """Copies rows [kv_heads * tokens, dim] into the path buffer [kv_heads, path, dim]."""
-    if move is not None:
-        heads, count = move.rows.shape
-        buffer[:, move.columns] = rows.index_select(0, move.rows.flatten()).view(heads, count, -1)
+def _part(staged: Tensor, at: int, like: Tensor) -> Tensor:
+    """The rows of staged [rows, dim] from `at` on, in the shape of `like`."""
+    return staged[at : at + like.shape[0] * like.shape[1]].view(like.shape)
 
 
-def _flush(gathered: Tensor, into: Tensor, move: Move | None) -> None:
-    """Adds gradients [kv_heads, dim, path] of columns to their rows and clears them."""
-    if move is not None:
-        columns = gathered[:, :, move.columns]
-        into.index_add_(0, move.rows.flatten(), columns.transpose(1, 2).flatten(0, 1))
-        columns.zero_()
+def _pieces(block: Block, queries: Tensor) -> Iterator[tuple[slice, int]]:
+    """Parts of the batch whose scores fit the caches, and where their kept weights begin."""
+    step = block.heads_at_once * block.segments
+    for start in range(0, queries.shape[0], step):
+        yield slice(start, start + step), block.kept_at + start * queries.shape[1] * block.columns
 
 
-def _own(rows: Tensor, block: Block, kv_heads: int) -> Tensor:
-    """Keys or values [kv_heads, segments, width, dim] of batched sub-trees; of a run, none."""
-    own = rows.index_select(0, block.key_rows)
-    return own.view(kv_heads, block.batched, block.width, rows.shape[1])
+def _scores_in(room: Tensor, block: Block, queries: Tensor) -> Tensor:
+    """[batch, rows, columns] at the start of `room`."""
+    batch, rows = queries.shape[:2]
+    return room[: batch * rows * block.columns].view(batch, rows, block.columns)
 
 
-def _heads(block: Block, kv_heads: int) -> list[slice]:
-    step = block.heads_at_once
-    return [slice(head, min(head + step, kv_heads)) for head in range(0, kv_heads, step)]
-
-
-def _weights(block: Block, q: Tensor, keys: Tensor, own: Tensor, scratch: Tensor) -> Tensor:
-    """Attention weights [kv_heads, rows, columns], in `scratch`."""
-    scores = _scores(block, q, keys, own, scratch)
+def _weights(block: Block, queries: Tensor, keys: Tensor, room: Tensor) -> Tensor:
+    """Attention weights [batch, rows, columns], in `room`."""
+    scores = _scores_in(room, block, queries)
+    torch.bmm(queries, keys.transpose(1, 2), out=scores)
     if block.bias is not None:
-        per_segment = scores.view(len(q), block.segments, -1, block.width, block.columns)
-        per_segment[..., block.first :].add_(block.bias)
+        by_head = scores.view(block.batch_shape(scores.shape[0]))
+        by_head[..., block.first :].add_(block.bias)
     return torch.softmax(scores, dim=-1, out=scores)
 
 
-def _scores(block: Block, x: Tensor, keys: Tensor, own: Tensor, scratch: Tensor) -> Tensor:
-    """Products [kv_heads, rows, columns] of x [kv_heads, rows, dim] with all keys of the block."""
-    scores = scratch[: len(x) * block.rows * block.columns].view(len(x), block.rows, block.columns)
-    keys = keys[:, : block.path].transpose(1, 2)
-    if not block.batched:
-        return torch.bmm(x, keys, out=scores)
-    local = scores.view(len(x) * block.segments, -1, block.columns)[:, :, block.path :]
-    by_segment = x.view(len(local), -1, x.shape[2])
-    mine = own.flatten(0, 1).transpose(1, 2)
-    if block.path == 0:
-        return torch.bmm(by_segment, mine, out=local).view_as(scores)
-    for head in range(len(x)):
-        torch.mm(x[head], keys[head], out=scores[head, :, : block.path])
-    local.copy_(torch.bmm(by_segment, mine))
-    return scores
+class _Keys:
+    """The keys, or the values, of one block after another."""
+
+    def __init__(self, x: Tensor, plan: Plan) -> None:
+        self.heads, _, self.dim = x.shape
+        self.rows = x.view(-1, self.dim)
+        self.path = x.new_zeros(self.heads, plan.path, self.dim)
+
+    def of(self, block: Block, move: Move | None) -> Tensor:
+        """[kv_heads * segments, columns, dim]; `move` names what the path lacks for the block."""
+        if block.key_rows is not None:
+            return self.rows.index_select(0, block.key_rows).view(-1, block.columns, self.dim)
+        if move is not None:
+            missing = self.rows.index_select(0, move.rows.view(-1))
+            self.path[:, move.columns].copy_(missing.view(self.heads, -1, self.dim))
+        return self.path[:, : block.columns]
 
 
-def _apply(block: Block, p: Tensor, values: Tensor, own: Tensor, result: Tensor) -> None:
-    """result [kv_heads, rows, dim] = p [kv_heads, rows, columns] times all values of the block."""
-    values = values[:, : block.path]
-    if not block.batched:
-        torch.bmm(p, values, out=result)
-        return
-    local = p.view(len(p) * block.segments, -1, block.columns)[:, :, block.path :]
-    by_segment = result.view(len(local), -1, result.shape[2])
-    if block.path == 0:
-        torch.bmm(local, own.flatten(0, 1), out=by_segment)
-        return
-    torch.bmm(p[:, :, : block.path], values, out=result)
-    by_segment.baddbmm_(local, own.flatten(0, 1))
+class _KeyGradients:
+    """Gradients of the keys, or of the values; fp32 beside bf16 where several blocks add."""
 
+    def __init__(self, x: Tensor, plan: Plan) -> None:
+        self.plan, self.like = plan, x
+        heads, tokens, dim = x.shape
+        self.exact = torch.float32 if x.dtype == torch.bfloat16 else x.dtype
+        self.path = x.new_zeros(heads, dim, plan.path, dtype=self.exact)
+        self.staged = x.new_empty(plan.staged_keys, dim)
+        self.staged[0] = 0
+        self.sums: Tensor | None = None  # [kv_heads * tokens + 1, dim]
+        if plan.path or plan.more_rows.numel():
+            self.sums = x.new_zeros(heads * tokens + 1, dim, dtype=self.exact)
 
-def _collect(block: Block, p: Tensor, x: Tensor, gathered: Tensor, own: Tensor) -> None:
-    """Adds p^T x to the path's gradients [kv_heads, dim, path], writes it for the own keys."""
-    if block.path:
-        gathered[:, :, : block.path] += torch.bmm(x.transpose(1, 2), p[:, :, : block.path])
-    if block.batched:
-        local = p.view(len(p) * block.segments, -1, block.columns)[:, :, block.path :]
-        by_segment = x.view(len(local), -1, x.shape[2])
-        torch.bmm(local.transpose(1, 2), by_segment, out=own.view(len(local), block.width, -1))
+    def collect(self, block: Block, p: Tensor, x: Tensor, batch: slice) -> None:
+        """Takes p^T x; on the path transposed, x^T p, which is faster."""
+        if block.key_rows is not None:
+            count = p.shape[0] * block.columns
+            at = block.key_at + batch.start * block.columns
+            into = self.staged[at : at + count].view(-1, block.columns, x.shape[2])
+            torch.bmm(p.transpose(1, 2), x, out=into)
+            return
+        columns = self.path[batch, :, : block.columns]
+        if columns.dtype == p.dtype:
+            columns.baddbmm_(x.transpose(1, 2), p)
+        else:  # sums of two types are slow, cast first
+            columns.add_(torch.bmm(x.transpose(1, 2), p).to(columns.dtype))
+
+    def flush(self, move: Move | None) -> None:
+        """Adds the gradients of columns of the path to their rows and clears them."""
+        if move is not None and self.sums is not None:
+            columns = self.path[:, :, move.columns]
+            self.sums.index_add_(0, move.rows.view(-1), columns.transpose(1, 2).flatten(0, 1))
+            columns.zero_()
+
+    def finish(self) -> Tensor:
+        """The gradient, in the shape and type of the keys."""
+        rows = self.staged.index_select(0, self.plan.key_order)
+        if self.sums is not None:
+            self.flush(self.plan.last)
+            more = self.staged.index_select(0, self.plan.more_staged).to(self.exact)
+            self.sums.index_add_(0, self.plan.more_rows, more)
+            rows = self.sums[:-1].add_(rows.to(self.exact)).to(rows.dtype)
+        return rows.view(self.like.shape)
