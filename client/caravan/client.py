@@ -98,7 +98,9 @@ class Client:
         """The id of a run that is named by id or by name. Raises RefusedError."""
         if run.startswith("run_"):
             return quote(run, safe="")
-        found = [one for one in self.runs(shlex.quote(f"name:{run}")) if one["name"] == run]
+        words = shlex.quote(f"name:{run}")
+        named = self.runs(words) + self.runs(words, archived=True)
+        found = [one for one in named if one["name"] == run]
         if not found:
             raise RefusedError(f"There is no run named {run!r}: `caravan runs` lists them.")
         if len(found) > 1:
@@ -115,6 +117,15 @@ class Client:
         """Queue a new attempt of a run that ended early, from its newest checkpoint."""
         found: dict[str, Any] = self.http.post(f"/runs/{self.run_id(run)}/resume")
         return found
+
+    def archive(self, run: str, archived: bool = True) -> dict[str, Any]:
+        """Take a run that has ended out of the lists, or put it back."""
+        path = f"/runs/{self.run_id(run)}"
+        return dict(self.http.patch(path, {"archived": archived}))
+
+    def delete(self, run: str) -> None:
+        """Remove an archived run for good, with everything that it reported. Admins only."""
+        self.http.delete(f"/runs/{self.run_id(run)}")
 
     def begin_external(self, **fields: Any) -> dict[str, Any]:
         """Begin a run of a trainer of your own; `caravan.Run` does this and reports for you."""

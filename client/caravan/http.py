@@ -59,8 +59,12 @@ class Http:
         answer = self._send("POST", path, tries=1, files=parts, data=dict(fields), timeout=600.0)
         return _json(answer)
 
+    def patch(self, path: str, data: Mapping[str, Any]) -> Any:
+        return _json(self._send("PATCH", path, headers=_once(), json=_plain(data)))
+
     def delete(self, path: str) -> None:
-        self._send("DELETE", path, headers=_once())
+        """May take long: a run has millions of rows."""
+        self._send("DELETE", path, headers=_once(), timeout=600.0)
 
     @contextmanager
     def download(self, path: str, **query: Any) -> Iterator[httpx.Response]:

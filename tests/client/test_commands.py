@@ -230,3 +230,19 @@ def _url() -> str:
 
 def _url_of_login() -> str:
     return str(json.loads(login_file().read_text())["url"])
+
+
+def test_it_archives_and_deletes_a_run(caravan: Caravan, client: Client) -> None:
+    run = launch(caravan, "--name", "to go")
+    refused = caravan("delete", run["id"], "--yes")
+    assert refused.exit_code == 2
+    assert "stop it" in refused.stderr
+    caravan("stop", run["id"])
+    assert "is archived" in caravan("archive", "to go").stdout
+    assert caravan("delete", "to go", text="n\n").exit_code == 1
+    assert client.run(run["id"])["archived_at"]
+    assert "is back" in caravan("archive", run["id"], "--undo").stdout
+    as_json(caravan("archive", run["id"], "--json"))
+    told = as_json(caravan("delete", run["id"], "--yes", "--json"))
+    assert told == {"id": run["id"], "deleted": True}
+    assert caravan("delete", run["id"], "--yes").exit_code != 0

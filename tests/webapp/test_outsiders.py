@@ -72,6 +72,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "external-runs"): {"project": "projects", "name": "x"},
     ("POST", "external-runs/{run_id}/attempts"): {},
     ("PATCH", "runs/{run_id}"): {"notes": "x"},
+    ("DELETE", "runs/{run_id}"): {},
     ("POST", "runs/{run_id}/tags"): {"add": ["x"]},
     ("POST", "runs/{run_id}/stop"): {},
     ("POST", "runs/{run_id}/resume"): {},

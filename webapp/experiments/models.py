@@ -215,6 +215,14 @@ class Upload(models.Model):
         indexes = [models.Index(fields=["sha256"], name="upload_by_blob")]
 
 
+class Removal(models.Model):
+    """Files of a deleted run that still lie in storage."""
+
+    kind = models.CharField(max_length=4, choices=[("run", "run"), ("blob", "blob")])
+    name = models.CharField(max_length=64)  # id of the run, or SHA-256 of the blob
+    created_at = models.DateTimeField(auto_now_add=True)
+
+
 class Preset(models.Model):
     """A recipe that a team saved."""
 

@@ -29,6 +29,7 @@ urlpatterns = [
     path("runs/<str:pk>/checkpoints", run.checkpoints, name="run_checkpoints"),
     path("runs/<str:pk>/control", run.control, name="run_control"),
     path("runs/<str:pk>/edit", run.edit, name="run_edit"),
+    path("runs/<str:pk>/delete", run.delete, name="run_delete"),
     path("projects/<str:pk>/rewards/", schemes.listing, name="reward_schemes"),
     path("projects/<str:pk>/rewards/new", schemes.new, name="reward_scheme_new"),
     path("rewards/<str:pk>/", schemes.one, name="reward_scheme"),

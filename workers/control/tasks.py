@@ -52,7 +52,15 @@ def reap() -> None:
     """Remove checkpoints that runs were not asked to keep, and what is kept for a while only."""
     if removed := services.prune_checkpoints():
         log.info("%d checkpoints were removed", removed)
+    services.remove_leftovers()
     prune()
+
+
+@shared_task(name="caravan.remove")
+def remove() -> None:
+    """Remove the files of runs that were deleted; `reap` goes on where this was cut short."""
+    while services.remove_leftovers():
+        continue
 
 
 @shared_task(name="caravan.reconcile")

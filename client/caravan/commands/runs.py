@@ -1,4 +1,4 @@
-"""`caravan runs`, `watch`, `stop` and `resume`."""
+"""`caravan runs`, `watch`, `stop`, `resume`, `archive` and `delete`."""
 
 from typing import Annotated, Any
 
@@ -31,7 +31,7 @@ COLOURS = {
 
 
 def add_to(app: typer.Typer) -> None:
-    for function in (runs, watch, stop, resume):
+    for function in (runs, watch, stop, resume, archive, delete):
         command(app)(function)
 
 
@@ -74,6 +74,38 @@ def resume(run: RunArgument, as_json: AsJson = False) -> None:
     """Go on from the newest checkpoint of a run that ended early, as a new attempt."""
     with connect() as client:
         _tell(client.resume(run), as_json)
+
+
+def archive(
+    run: RunArgument,
+    undo: Annotated[bool, typer.Option("--undo", help="Put it back into the lists.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a run that has ended out of the lists."""
+    with connect() as client:
+        found = client.archive(run, not undo)
+    if as_json:
+        emit(found)
+    else:
+        print(f"{found['id']}  {one_line(found['name'])} is {'back' if undo else 'archived'}.")
+
+
+def delete(
+    run: RunArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove an archived run for good: numbers, trajectories, checkpoints. Admins only."""
+    with connect() as client:
+        found = client.run(run)
+        named = f"{found['id']}  {one_line(found['name'])}"
+        if not yes:
+            typer.confirm(f"Delete {named} for good?", abort=True, err=True)
+        client.delete(found["id"])
+    if as_json:
+        emit({"id": found["id"], "deleted": True})
+    else:
+        print(f"{named} is deleted.")
 
 
 def _tell(run: dict[str, Any], as_json: bool) -> None:

@@ -73,6 +73,17 @@ def edit_run(request: HttpRequest, response: HttpResponse, run_id: str, data: Ru
     return _detail(RUNS.get(pk=run.pk), response)
 
 
+@router.delete("/runs/{run_id}", response={204: None})
+def delete_run(request: HttpRequest, run_id: str) -> Any:
+    """Remove an archived run for good: rows and files. Admins only.
+
+    Refused while a version of a dataset or a judged review queue comes from it.
+    """
+    run = _run(request, run_id, Role.ADMIN)
+    services.delete_run(run.pk, access.actor_of(request).user)
+    return Status(204, None)
+
+
 class TagsIn(Schema):
     add: list[str] = []
     remove: list[str] = []

@@ -102,6 +102,19 @@ def edit(request: HttpRequest, run: Run) -> HttpResponse:
     return redirect("run", run.pk)
 
 
+@require_POST
+@page_of(RUNS, Role.ADMIN)
+def delete(request: HttpRequest, run: Run) -> HttpResponse:
+    """For good; the button asks first."""
+    try:
+        services.delete_run(run.pk, access.actor_of(request).user)
+    except RefusedError as refused:
+        tell(request, refused)
+        return redirect("run", run.pk)
+    messages.success(request, _("%(name)s is deleted.") % {"name": run.name})
+    return redirect("runs", run.project_id)
+
+
 def run_context(run: Run, tab: str) -> dict[str, Any]:
     """What the header of every tab of a run needs."""
     detail = run_detail(run)

@@ -23,6 +23,7 @@ from webapp.experiments.services.control import (
     stop,
 )
 from webapp.experiments.services.datasets import add_dataset_version, create_dataset
+from webapp.experiments.services.deletion import delete_run, remove_leftovers
 from webapp.experiments.services.edit import (
     archive,
     create_experiment,
@@ -60,6 +61,7 @@ __all__ = [
     "create_dataset",
     "create_experiment",
     "create_scheme",
+    "delete_run",
     "edit_experiment",
     "edit_run",
     "end_interrupted",
@@ -77,6 +79,7 @@ __all__ = [
     "put_upload",
     "redeem",
     "remove_checkpoint",
+    "remove_leftovers",
     "remove_unused_blob",
     "requeue",
     "restart_external",

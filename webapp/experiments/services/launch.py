@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Max
 
 from engine.spec import ExperimentSpec, load_spec, problems_of, spec_hash
 from engine.spec.code import code_version
@@ -76,7 +77,12 @@ def launch_run(
 
 def run_name(launch: Launch, experiment: Experiment, base: str) -> str:
     """The name that was given, else `base` with its number within the experiment."""
-    name = launch.name.strip() or f"{base}-{experiment.runs.count() + 1}"
+    name = launch.name.strip()
+    if not name:
+        number = experiment.runs.count() + 1
+        while experiment.runs.filter(name=f"{base}-{number}").exists():  # others were deleted
+            number += 1
+        name = f"{base}-{number}"
     if len(name) > 120:
         raise invalid_field("name", f"A run's name has at most 120 characters, not {len(name)}.")
     return name
@@ -97,7 +103,7 @@ def create_run(
         project=project,
         experiment=experiment,
         name=name,
-        number=project.runs.count() + 1,
+        number=(project.runs.aggregate(last=Max("number"))["last"] or 0) + 1,
         notes=launch.notes,
         tags=clean_tags(tags),
         created_by=user,
