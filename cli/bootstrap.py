@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 REQUIREMENTS = ROOT / "requirements"
 NEEDED_DISK = 3 * 10**9
 # What each installing command needs; the other commands only run on what is there.
-INSTALLS = {"up": "base", "bench": "base", "test": "dev", "check": "dev"}
+INSTALLS = {"up": "base", "bench": "base", "install": "base", "test": "dev", "check": "dev"}
 FILES = {
     "base": ("base.txt",),
     "dev": ("base.txt", "gpu.txt", "dev.txt"),
