@@ -158,6 +158,16 @@ def test_a_number_of_any_size_in_an_event_is_refused_alone(driver: Driver) -> No
     assert Stage.objects.get(attempt=driver.attempt).step == 2
 
 
+def test_a_run_ends_at_the_last_step_of_its_stages(driver: Driver) -> None:
+    before = sum(stage.get("steps", 0) for stage in driver.run.spec["stages"][:1])
+    beat = {"phase": "sft", "stage": 1, "step": 2}
+    assert ingest("POST", "heartbeat", driver.token, beat).status_code == 200
+    stage = {"kind": "stage", "source": "d", "at": 1.0, "name": "sft", "index": 1, "steps": 5}
+    send(driver, {**stage, "seq": 1, "state": "done", "step": 5})
+    ingest("POST", "finish", driver.token, {"state": "succeeded"})
+    assert Run.objects.get(pk=driver.run.pk).step == before + 5
+
+
 def test_progress_of_a_stage_never_goes_back(driver: Driver) -> None:
     stage = {"kind": "stage", "source": "d", "name": "sft", "index": 0, "steps": 9}
     send(driver, {**stage, "seq": 1, "at": 10.0, "state": "running", "step": 4})

@@ -5,6 +5,7 @@ from typing import Any
 from django.db import transaction
 
 from webapp.experiments import services
+from webapp.monitoring.ingest.heartbeat import steps_before
 from webapp.monitoring.ingest.parsing import clean
 from webapp.monitoring.ingest.storing import locked_by_token
 
@@ -13,4 +14,6 @@ from webapp.monitoring.ingest.storing import locked_by_token
 def finish(token: str, state: str, reason: str, summary: dict[str, Any]) -> None:
     """Raises RefusedError: 401 for an unknown token, 409 for a revoked one."""
     run, attempt = locked_by_token(token)
+    if last := attempt.stages.order_by("-index").first():  # steps since the last heartbeat
+        run.step = max(run.step, steps_before(run, last.index) + last.step)
     services.finish(run, attempt, state, clean(reason), clean(summary))
