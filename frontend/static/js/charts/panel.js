@@ -179,16 +179,23 @@ export class Panel {
     const parts = [];
     let note = "";
     if (x !== null) {
-      let when = 0;
+      const reaches = (/** @type {import("./plot.js").Curve} */ curve) => curve.x[0] <= x && x <= curve.x[curve.x.length - 1];
+      const someReach = this.curves.some(reaches);
+      /** @type {{x: number, when: number} | null} */
+      let nearest = null;
       for (let i = 0; i < this.curves.length; i += 1) {
         const curve = this.curves[i];
         if (curve.faint && this.view.smoothing > 0) continue;
         const found = valueAt(curve, x);
         if (!found) continue;
-        when = this.times[i]?.[found.index] || when;
+        if (someReach && !reaches(curve)) {
+          parts.push(this.entry(curve.colour, curve.dash, "–", curve.name, true, curve.short));
+          continue;
+        }
+        if (!nearest || Math.abs(found.x - x) < Math.abs(nearest.x - x)) nearest = { x: found.x, when: this.times[i]?.[found.index] || 0 };
         parts.push(this.entry(curve.colour, curve.dash, this.format(found.y), `${curve.name} · ${axisTitle(this.view.axis)} ${number(found.x)}`, curve.faint, curve.short));
       }
-      if (parts.length) note = `@ ${number(valueAt(this.curves[0], x)?.x ?? x, 6)}${when ? ` · ${ago(when)}, ${absolute(when).slice(11)}` : ""}`;
+      if (nearest) note = `@ ${number(nearest.x, 6)}${nearest.when ? ` · ${absolute(nearest.when).slice(11)}, ${ago(nearest.when)}` : ""}`;
     } else {
       for (const run of this.store.runs) {
         this.info.metrics.forEach((name, order) => {
@@ -202,7 +209,7 @@ export class Panel {
       if (this.view.smoothing > 0) note = t("smoothed, EMA %(weight)s", { weight: this.view.smoothing });
     }
     this.note.textContent = note;
-    this.value.replaceChildren(...(parts.length ? parts : [h("span", { class: "none" }, t("no data"))]));
+    this.value.replaceChildren(...parts);
   }
 
   /** @param {string} colour @param {string} dash @param {string} text @param {string} title @param {boolean} [faint] @param {string} [name] */
