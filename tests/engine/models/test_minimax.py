@@ -17,6 +17,7 @@ from engine.models.hybrid.minimax import (
     to_minimax,
 )
 from engine.models.hybrid.mixers import LightningMixer
+from engine.optim.optimizer import FusedMatrix
 
 PATTERNS = {
     "7:1": [LIGHTNING] * 7 + [SOFTMAX],
@@ -131,6 +132,44 @@ def test_it_goes_to_transformers_and_back_unchanged(experts: int, tied: bool) ->
     assert torch.equal(again(draw_ids()).logits, expected)
     same = ("layer_types", "rotary_dim", "tie_word_embeddings", "rope_theta", "mlp_alpha_factor")
     assert all(getattr(again.config, name) == getattr(config, name) for name in same)
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_muon_sees_the_matrices_that_transformers_keeps_apart(experts: int) -> None:
+    theirs = minimax(
+        layer_types=[LIGHTNING, SOFTMAX],
+        num_hidden_layers=2,
+        num_local_experts=experts,
+        num_experts_per_tok=min(2, experts),
+    )
+    ours = from_minimax(theirs)
+    named, fused = dict(ours.named_parameters()), ours.fused_matrices()
+
+    def pieces(name: str) -> list[Tensor]:
+        return FusedMatrix(named[name], *fused[name]).pieces
+
+    q, k, v = pieces("layers.1.mixer.qkv_proj.weight")
+    attention = theirs.model.layers[1].self_attn
+    assert torch.equal(q, attention.q_proj.weight)
+    assert torch.equal(k, attention.k_proj.weight)
+    assert torch.equal(v, attention.v_proj.weight)
+    lightning = theirs.model.layers[0].self_attn.qkv_proj.weight.view(4, 3, 12, 32)
+    for part, piece in enumerate(pieces("layers.0.mixer.qkv_proj.weight")):
+        assert torch.equal(piece, lightning[:, part].flatten(0, 1))
+    stack = theirs.model.layers[0].mlp.experts
+    if experts == 1:
+        halves = pieces("layers.0.mlp.gate_up_proj.weight")
+    else:
+        halves = pieces("layers.0.mlp.experts.gate_up_proj")
+        downs = pieces("layers.0.mlp.experts.down_proj")
+        assert all(torch.equal(one, down) for one, down in zip(downs, stack.down_proj, strict=True))
+    expected = [half for expert in stack.gate_up_proj for half in expert.chunk(2)]
+    assert all(torch.equal(one, half) for one, half in zip(halves, expected, strict=True))
+    assert ours.tables() == {
+        "embedding.weight",
+        "lm_head.weight",
+        *(f"layers.{layer}.mlp.router.weight" for layer in range(2) if experts > 1),
+    }
 
 
 def test_it_reads_the_names_of_files(tmp_path) -> None:
