@@ -18,13 +18,13 @@ def lightning_step(
             f"state {list(state.shape)} is {state.dtype}: it must be fp32, or slow heads are lost"
         )
     batch, heads, dim, width = state.shape
-    decay = torch.exp(-slopes.to(state.dtype))[:, None, None]
-    q, k, v = (x.to(state.dtype) for x in (q, k, v))
+    decay = torch.exp(-slopes.to(state.dtype)).view(heads, 1, 1)
+    if q.dtype != state.dtype:
+        q, k, v = (x.to(state.dtype) for x in (q, k, v))
     if live is not None:
-        row = live[:, None, None]
-        decay = torch.where(row[..., None], decay, 1.0)
-        k = torch.where(row, k, 0.0)
-    state.mul_(decay)
-    flat = state.view(batch * heads, dim, width)
-    flat.addcmul_(k.reshape(-1, dim, 1), v.reshape(-1, 1, width))
-    return torch.bmm(q.reshape(-1, 1, dim), flat).view(batch, heads, width)
+        row = live.view(batch, 1, 1, 1)
+        decay = torch.where(row, decay, 1.0)
+        k = torch.where(row[..., 0], k, 0.0)
+    state.mul_(decay).addcmul_(k.unsqueeze(-1), v.unsqueeze(2))
+    read = torch.bmm(q.reshape(-1, 1, dim), state.view(-1, dim, width))
+    return read.view(batch, heads, width)
