@@ -2,10 +2,13 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 from engine.kernels.tree.blocked import blocked_attention
 from engine.kernels.tree.layout import TreeLayout
+
+TYPES = torch.float64, torch.float32, torch.bfloat16
 
 
 def tree_attention(
@@ -20,7 +23,12 @@ def tree_attention(
     """
     _check(q, k, v, layout)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    return blocked_attention(q.squeeze(0), k.squeeze(0), v.squeeze(0), layout, scale).unsqueeze(0)
+    q, k, v = (x.squeeze(0) for x in (q, k, v))
+    if q.is_cuda:
+        from engine.kernels.tree.triton import triton_attention  # there is none on other systems
+
+        return triton_attention(q, k, v, layout, scale).unsqueeze(0)
+    return blocked_attention(q, k, v, layout, scale).unsqueeze(0)
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, layout: TreeLayout) -> None:
@@ -38,10 +46,10 @@ def _check(q: Tensor, k: Tensor, v: Tensor, layout: TreeLayout) -> None:
             f"Tree attention got {shapes} and a layout of {layout.tokens} tokens; "
             "the layout must be that of the batch."
         )
-    if not q.dtype == k.dtype == v.dtype or not q.dtype.is_floating_point:
+    if not q.dtype == k.dtype == v.dtype or q.dtype not in TYPES:
         raise ValueError(
             f"Tree attention got q {q.dtype}, k {k.dtype}, v {v.dtype}; "
-            "give one floating-point type."
+            "give all three in fp64, fp32 or bf16."
         )
     devices = {x.device for x in (q, k, v, layout.ends)}
     if len(devices) > 1:

@@ -17,8 +17,8 @@ from engine.kernels.tree.partition import Costs, Ints, Run, batches, partition, 
 
 FLOPS, HALF_FLOPS = 85e9, 200e9  # a core's products per second, in fp32 and in bf16
 SCORE, COPY = 1.2e-9, 150e-9  # seconds of a score beside its products, of a key's copies
-CALL, HALF_CALL = 150e-6, 250e-6  # seconds of a block beside its products
-SCORES = 1 << 19  # scores computed at once: what the caches hold
+CALL, HALF_CALL = 200e-6, 250e-6  # seconds of a block beside its products
+SCORES = 1 << 18  # scores computed at once: what the caches hold
 KEPT = 3  # weights of at most so many head dims a row are kept: not more than q, k and v
 
 

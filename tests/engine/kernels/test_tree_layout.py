@@ -3,22 +3,9 @@
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engine.kernels.tree import TreeLayout
-
-
-@st.composite
-def forests(draw: st.DrawFn) -> tuple[list[int], list[int]]:
-    """Node lengths and parents in preorder: a node hangs on the path to the one before it."""
-    lengths = draw(st.lists(st.integers(1, 9), min_size=1, max_size=14))
-    parents: list[int] = []
-    path: list[int] = []
-    for node in range(len(lengths)):
-        path = path[: draw(st.integers(0, len(path)))]
-        parents.append(path[-1] if path else -1)
-        path.append(node)
-    return lengths, parents
+from tests.engine.kernels.tree_cases import Forest, forests
 
 
 def ancestors(node: int, parents: list[int]) -> list[int]:
@@ -30,8 +17,8 @@ def ancestors(node: int, parents: list[int]) -> list[int]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests())
-def test_it_agrees_with_a_walk_over_the_ancestors(forest: tuple[list[int], list[int]]) -> None:
+@given(forests(longest=9))
+def test_it_agrees_with_a_walk_over_the_ancestors(forest: Forest) -> None:
     lengths, parents = forest
     layout = TreeLayout.build(lengths, parents)
     starts = [sum(lengths[:node]) for node in range(len(lengths) + 1)]
