@@ -51,7 +51,8 @@ class OpenAiSampler:
         self._contexts: dict[int, list[int]] = {}
         self._temperatures: dict[int, float] = {}
         self._turns: dict[Future[SampledTurn], int] = {}
-        self._opened = 0
+        self._marks: dict[int, tuple[int, list[int]]] = {}  # -> (sequence, context)
+        self._opened = self._marked = 0
 
     @property
     def capacity(self) -> int:
@@ -84,6 +85,28 @@ class OpenAiSampler:
         )
         self._turns[future] = sequence
 
+    def mark(self, sequence: int) -> int:
+        self._refuse_inside_turn(sequence)
+        self._marked += 1
+        self._marks[self._marked] = sequence, list(self._contexts[sequence])
+        return self._marked
+
+    def rewind(self, sequence: int, mark: int, ids: Sequence[int], max_tokens: int) -> None:
+        self._refuse_inside_turn(sequence)
+        self._contexts[sequence] = self._marked_context(sequence, mark)
+        self.extend(sequence, ids, max_tokens)
+
+    def fork(
+        self, sequence: int, mark: int, ids: Sequence[int], max_tokens: int, temperature: float
+    ) -> int:
+        context = self._marked_context(sequence, mark)
+        (opened,) = self.open([*context, *ids], 1, max_tokens, temperature)
+        return opened
+
+    def release(self, mark: int) -> None:
+        if self._marks.pop(mark, None) is None:
+            raise RuntimeError(f"mark {mark} does not exist or was released")
+
     def step(self) -> list[SampledTurn]:
         """Waits until a turn is finished, at most STEP_S. Raises EndpointError."""
         done, _ = wait(self._turns, timeout=STEP_S, return_when=FIRST_COMPLETED)
@@ -98,6 +121,7 @@ class OpenAiSampler:
 
     def close(self, sequence: int) -> None:
         del self._contexts[sequence], self._temperatures[sequence]
+        self._marks = {mark: one for mark, one in self._marks.items() if one[0] != sequence}
 
     def load_weights(self, version: int, weights: Mapping[str, Any]) -> None:
         """Refused: what an endpoint serves is not ours to change."""
@@ -109,6 +133,20 @@ class OpenAiSampler:
         """Gives up all requests and closes the connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
+
+    def _refuse_inside_turn(self, sequence: int) -> None:
+        if sequence not in self._contexts:
+            raise RuntimeError(f"sequence {sequence} is not open")
+        if sequence in self._turns.values():
+            raise RuntimeError(f"sequence {sequence} is inside a turn")
+
+    def _marked_context(self, sequence: int, mark: int) -> list[int]:
+        found = self._marks.get(mark)
+        if found is None:
+            raise RuntimeError(f"mark {mark} does not exist or was released")
+        if found[0] != sequence:
+            raise RuntimeError(f"mark {mark} is of sequence {found[0]}, not of {sequence}")
+        return list(found[1])
 
     def _request(
         self, sequence: int, prompt: list[int], max_tokens: int, temperature: float

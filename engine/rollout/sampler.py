@@ -41,12 +41,40 @@ class Sampler(Protocol):
         """Opens `copies` sequences with one prompt, computed once, each sampling its first turn.
 
         temperature 0 takes the likeliest token; its log-prob is then the one at temperature 1.
-        Raises RuntimeError beyond the capacity.
+        Raises RuntimeError beyond the capacity, ValueError for ids or lengths that cannot be.
         """
         ...
 
     def extend(self, sequence: int, ids: Sequence[int], max_tokens: int) -> None:
-        """Appends what the environment wrote and starts the next turn, of at most `max_tokens`."""
+        """Appends what the environment wrote and starts the next turn, of at most `max_tokens`.
+
+        As all that takes a sequence or a mark, raises RuntimeError where it is not there, or the
+        sequence is inside a turn.
+        """
+        ...
+
+    def mark(self, sequence: int) -> int:
+        """Remembers the context that a sequence has now, between two turns.
+
+        The mark lasts until it is released or its sequence is closed.
+        """
+        ...
+
+    def rewind(self, sequence: int, mark: int, ids: Sequence[int], max_tokens: int) -> None:
+        """Sets a sequence back to a mark of its own, appends ids and starts the next turn.
+
+        So goes on what a context edit has cut off; marks that lie behind stay valid.
+        """
+        ...
+
+    def fork(
+        self, sequence: int, mark: int, ids: Sequence[int], max_tokens: int, temperature: float
+    ) -> int:
+        """Opens a sequence that goes on from a mark of another, which may be anywhere by now."""
+        ...
+
+    def release(self, mark: int) -> None:
+        """Forgets a mark."""
         ...
 
     def step(self) -> list[SampledTurn]:

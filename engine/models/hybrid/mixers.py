@@ -172,6 +172,8 @@ class SoftmaxMixer(Mixer):
         place = rows[row], slice(None), position[row, token]
         cache.keys[place] = k[row, :, token].to(cache.keys.dtype)
         cache.values[place] = v[row, :, token].to(cache.values.dtype)
+        if span.fresh:
+            return causal_attention(q, k, v)
         return cached_attention(
             q,
             cache.keys[:, :, : span.context][span.slots],

@@ -12,12 +12,9 @@ from torch.nn import functional
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        width = x.shape[-1]
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=at_least_fp32(x.dtype))
-        scale = (norm.square() / width + eps).rsqrt().to(x.dtype)
+        scale = _rms_scale(x, eps)
         ctx.save_for_backward(x, weight, scale)
-        normed: Tensor = x * scale
-        return normed.mul_(weight)
+        return (x * scale).mul_(weight)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -33,6 +30,8 @@ class _RmsNorm(torch.autograd.Function):
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+    if not torch.is_grad_enabled():  # a decode step has so little to do that the class would tell
+        return (x * _rms_scale(x, eps)).mul_(weight)
     return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call,no-any-return]
 
 
@@ -44,6 +43,12 @@ class RmsNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
+
+
+def _rms_scale(x: Tensor, eps: float) -> Tensor:
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=at_least_fp32(x.dtype))
+    scale: Tensor = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_().to(x.dtype)
+    return scale
 
 
 def _column_sums(x: Tensor, dims: int = 1) -> Tensor:

@@ -134,3 +134,26 @@ def test_closed_sequences_make_room_and_their_turns_are_dropped() -> None:
         sampler.close(sequence)
     assert [turn.sequence for turn in turns_of(sampler, 1)] == [opened[3]]
     sampler.shut_down()
+
+
+def test_it_goes_on_from_marks_with_the_ids_of_their_boundary() -> None:
+    server = Server()
+    sampler = make_sampler(server)
+    (first,) = sampler.open([1, 2, 3], 1, 5, 1.0)
+    with pytest.raises(RuntimeError, match=f"sequence {first} is inside a turn"):
+        sampler.mark(first)
+    turns_of(sampler, 1)
+    mark = sampler.mark(first)
+    sampler.extend(first, [4], 5)
+    turns_of(sampler, 1)
+    sampler.rewind(first, mark, [5], 5)
+    turns_of(sampler, 1)
+    assert server.requests[-1]["prompt"] == [1, 2, 3, 6, END, 5]
+    fork = sampler.fork(first, mark, [8], 5, 1.0)
+    turns_of(sampler, 1)
+    assert server.requests[-1]["prompt"] == [1, 2, 3, 6, END, 8]
+    with pytest.raises(RuntimeError, match=f"mark {mark} is of sequence {first}, not of {fork}"):
+        sampler.rewind(fork, mark, [], 5)
+    sampler.close(first)
+    with pytest.raises(RuntimeError, match=f"mark {mark} does not exist or was released"):
+        sampler.fork(first, mark, [], 5, 1.0)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from engine.models.hybrid import HybridForCausalLM
+from engine.models.hybrid.decode import Decoder
 from engine.models.logprobs import token_logprobs
 from engine.records.trajectory import Segment, Trajectory
 from engine.rollout.agent_loop import AgentLoop
@@ -24,6 +25,24 @@ def play(loop: AgentLoop, steps: int = 10_000) -> list[Trajectory]:
         finished += loop.step()
         steps -= 1
     return finished
+
+
+def count_tokens(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens of every pass from now on, both of reading and of decoding."""
+    computed: list[int] = []
+    hidden, step = HybridForCausalLM.hidden, Decoder.step
+
+    def reading(self, ids, cache, slots, lengths):
+        computed.append(int(lengths.sum()))
+        return hidden(self, ids, cache, slots, lengths)
+
+    def decoding(self, ids, cache, live=None, prefixes=()):
+        computed.append(len(ids) if live is None else int(live.sum()))
+        return step(self, ids, cache, live, prefixes)
+
+    monkeypatch.setattr(HybridForCausalLM, "hidden", reading)
+    monkeypatch.setattr(Decoder, "step", decoding)
+    return computed
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -69,23 +88,17 @@ def test_a_turn_costs_only_its_new_tokens_and_a_prompt_is_read_once_a_group(
     world, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = world.policy()
-    computed = 0
-    hidden = HybridForCausalLM.hidden
-
-    def counting(self, ids, cache=None, slots=None, lengths=None, live=None):
-        nonlocal computed
-        computed += int((lengths if live is None else live).sum())
-        return hidden(self, ids, cache, slots, lengths, live)
-
-    monkeypatch.setattr(HybridForCausalLM, "hidden", counting)
+    computed = count_tokens(monkeypatch)
     loop = world.loop(model)
-    task = world.tasks[0]
+    task = world.tasks[8]
     loop.submit(task, "g", copies=8)
     trajectories = play(loop)
-    prompt = len(world.encode_prompt(task))
+    # All but the last token of a prompt is read once; the last one starts each sequence off.
+    prompt = len(world.encode_prompt(task)) - 1
+    assert prompt > 8
     after_prompt = sum(len(one.segments[0].ids) - prompt for one in trajectories)
     # The last token of an episode is never read: nothing follows it.
-    assert computed == prompt + after_prompt - len(trajectories)
+    assert sum(computed) == prompt + after_prompt - len(trajectories)
 
 
 def test_it_draws_from_the_distribution_that_it_reports(world) -> None:
@@ -133,6 +146,37 @@ def test_it_refuses_sequences_beyond_its_capacity_and_turns_inside_turns(world) 
         sampler.open(prompt, 2, 16, 1.0)
     with pytest.raises(RuntimeError, match="inside a turn"):
         sampler.extend(first, [1], 16)
+
+
+@pytest.mark.parametrize(
+    ("ids", "copies", "room", "message"),
+    [
+        ([], 1, 4, "the prompt is empty"),
+        ([3, 12], 1, 4, "token ids from 3 to 12; the model knows 0 to 11"),
+        ([3] * 70, 1, 11, "70 tokens and a turn of up to 11; a sequence holds at most 80"),
+        ([3], 1, 0, "a turn of up to 0"),
+        ([3], 0, 4, "0 sequences of a prompt"),
+    ],
+)
+def test_it_refuses_what_it_cannot_sample(world, ids, copies, room, message: str) -> None:
+    sampler = world.sampler(world.policy())
+    with pytest.raises(ValueError, match=message):
+        sampler.open(ids, copies, room, 1.0)
+    assert sampler.step() == []
+
+
+def test_it_refuses_a_closed_sequence_and_a_turn_beyond_its_room(world) -> None:
+    sampler = world.sampler(world.policy())
+    first, second = sampler.open([3, 4], 2, 1, 1.0)
+    assert len(sampler.step()) == 2
+    sampler.close(first)
+    for use in (lambda: sampler.extend(first, [1], 4), lambda: sampler.close(first)):
+        with pytest.raises(RuntimeError, match=f"sequence {first} is not open"):
+            use()
+    with pytest.raises(ValueError, match="a context of 63 tokens and a turn of up to 18"):
+        sampler.extend(second, [1] * 60, 18)
+    sampler.extend(second, [1] * 60, 17)
+    assert sampler.step() == []
 
 
 def test_closing_sequences_before_their_prompt_is_read_harms_nobody(world) -> None:
