@@ -19,8 +19,6 @@ from engine.trees.statistics import Work
 
 WORTH_RATIO = 1.25  # see docs/decisions/063-prefix-trees.md
 
-TOKEN_STEP = 64  # few sizes of a pass: on a CPU bf16 products are compiled for every new one
-
 Place = tuple[Tensor, Tensor]  # rows and columns of the batch
 
 
@@ -75,7 +73,7 @@ class TreePass:
 
     @property
     def work(self) -> Work:
-        positions = self.tree.layout.positions[: self.tree.forest.tokens]
+        positions = self.tree.layout.positions
         pairs = float(positions.sum()) + len(positions)
         return Work(len(positions), pairs, len(self.tree.targets))
 
@@ -119,7 +117,7 @@ def passes(
         ratio = sum(map(len, sequences)) / sum(pack.tokens for pack in packs)
         if merge == "on" or ratio >= WORTH_RATIO:
             for pack in deal(packs, world)[rank]:
-                yield TreePass(tree_batch(batch, sequences, pack, round_to=TOKEN_STEP))
+                yield TreePass(tree_batch(batch, sequences, pack))
             return
     for index, piece in batch.pieces(tokens, rank, world):
         yield PaddedPass(index, piece)
