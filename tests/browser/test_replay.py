@@ -325,6 +325,8 @@ def test_a_comment_on_a_span_reaches_a_colleague_without_a_reload(store, owner, 
     page = open_as(owner)
     show(page, "/trajectories/t0/")
     expect(step(page, 0).locator(".call-result")).to_be_visible()
+    # Comments that arrive draw the steps anew, which ends a selection.
+    expect(page.locator("[data-comments]")).to_contain_text("No comments yet")
     page.evaluate(SELECT, "法国")
     page.keyboard.press("c")
     expect(page.locator("[data-comments]")).to_contain_text("characters 9 to 11")
