@@ -19,6 +19,8 @@ from engine.trees.statistics import Work
 
 WORTH_RATIO = 1.25  # see docs/decisions/063-prefix-trees.md
 
+TOKEN_STEP = 64  # few sizes of a pass: on a CPU bf16 products are compiled for every new one
+
 Place = tuple[Tensor, Tensor]  # rows and columns of the batch
 
 
@@ -73,7 +75,7 @@ class TreePass:
 
     @property
     def work(self) -> Work:
-        positions = self.tree.layout.positions
+        positions = self.tree.layout.positions[: self.tree.forest.tokens]
         pairs = float(positions.sum()) + len(positions)
         return Work(len(positions), pairs, len(self.tree.targets))
 
@@ -117,7 +119,7 @@ def passes(
         ratio = sum(map(len, sequences)) / sum(pack.tokens for pack in packs)
         if merge == "on" or ratio >= WORTH_RATIO:
             for pack in deal(packs, world)[rank]:
-                yield TreePass(tree_batch(batch, sequences, pack))
+                yield TreePass(tree_batch(batch, sequences, pack, round_to=TOKEN_STEP))
             return
     for index, piece in batch.pieces(tokens, rank, world):
         yield PaddedPass(index, piece)

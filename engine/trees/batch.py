@@ -8,6 +8,7 @@ log-probabilities, advantages and weights is exact; autograd adds up what sample
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from engine.trees.pack import Pack
 class TreeBatch:
     """What one pass over a pack needs; `place` leads back to the samples.
 
-    ids [1, tokens]; multiplicity [tokens]: samples through each token;
+    ids [1, tokens]; multiplicity [tokens]: samples through each token, none through filling;
     sources, targets [edges]: the token whose hidden state predicts, and the id predicted;
     edge_of [N]: the edge of each token in the loss; place: its row and column in the TokenBatch.
     """
@@ -44,20 +45,31 @@ class TreeBatch:
 
 
 def tree_batch(
-    batch: TokenBatch, sequences: Sequence[Ints], pack: Pack, *, merge: bool = True
+    batch: TokenBatch,
+    sequences: Sequence[Ints],
+    pack: Pack,
+    *,
+    merge: bool = True,
+    round_to: int = 1,
 ) -> TreeBatch:
     """The pack's part of the batch; `sequences` are the ids of the batch's rows, without padding.
 
-    With `merge` False samples are packed one after the other and share nothing.
+    With `merge` False samples are packed one after the other and share nothing. `round_to`: the
+    tokens are filled up to a multiple of it, by a tree that nothing reads.
     """
     forest = build_forest([sequences[row] for row in pack.samples], merge=merge)
-    layout = TreeLayout.build(forest.node_lengths.tolist(), forest.parents.tolist())
-    ids = torch.from_numpy(forest.ids)
+    node_lengths, parents = forest.node_lengths.tolist(), forest.parents.tolist()
+    filling = -forest.tokens % round_to
+    if filling:
+        node_lengths.append(filling)
+        parents.append(-1)
+    layout = TreeLayout.build(node_lengths, parents)
+    ids = torch.from_numpy(np.pad(forest.ids, (0, filling)))
     row, column = batch.loss_mask[pack.samples].nonzero(as_tuple=True)
     lengths = batch.lengths[pack.samples]
     starts = lengths.cumsum(0) - lengths
     token = torch.from_numpy(forest.flat_rows)[starts[row] + column]
-    is_target = torch.zeros(forest.tokens, dtype=torch.bool)
+    is_target = torch.zeros(layout.tokens, dtype=torch.bool)
     is_target[token] = True
     edge = is_target.cumsum(0) - 1
     targets = is_target.nonzero()[:, 0]
@@ -65,7 +77,7 @@ def tree_batch(
         forest=forest,
         layout=layout,
         ids=ids[None],
-        multiplicity=torch.from_numpy(forest.multiplicity),
+        multiplicity=torch.from_numpy(np.pad(forest.multiplicity, (0, filling))),
         sources=layout.previous[targets],
         targets=ids[targets],
         edge_of=edge[token],

@@ -164,3 +164,19 @@ def test_balancing_weighs_a_shared_token_by_its_samples() -> None:
         routings = model.routed(tree.ids, layout=tree.layout).routings
         losses.append(balancing_loss(routings, tree.multiplicity))
     assert float(losses[0].detach()) == pytest.approx(float(losses[1].detach()), rel=1e-12)
+
+
+def test_filling_changes_nothing_and_belongs_to_nobody() -> None:
+    model, batch = make_model(THREE_TO_ONE, 4, torch.float64), make_batch(5)
+    sequences = sequences_of(batch)
+    (pack,) = make_packs(sequences, [0] * len(batch), 10_000)
+    found = []
+    for round_to in (1, 128):
+        tree = tree_batch(batch, sequences, pack, round_to=round_to)
+        assert tree.ids.shape[1] % round_to == 0
+        assert tree.multiplicity.sum() == tree.forest.sequence_tokens
+        hidden = model.hidden(tree.ids, layout=tree.layout)
+        logprobs = tree.logprobs(hidden, model.head_weight, TEMPERATURE).logprobs
+        loss_of(logprobs, batch.behaviour[tree.place], batch.advantages[tree.place]).backward()
+        found.append((float(logprobs.detach().sum()), gradients(model)))
+    assert_equal(found[1], found[0], 1e-12)
