@@ -24,7 +24,7 @@ FILES = {
     "vllm": ("vllm.txt",),  # an environment of its own: complete, and not to be resolved
 }
 TORCH_SIZES = (
-    "about 0.4 GB where pip finds a CPU build of torch (2 GB on disk), "
+    "about 0.5 GB where pip finds a CPU build of torch (2 GB on disk), "
     "about 3.5 GB with Linux's usual build, which brings CUDA (8 GB on disk)"
 )
 SIZES = {

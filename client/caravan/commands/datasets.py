@@ -43,7 +43,7 @@ def list_(
 @command(app)
 def push(
     name: Annotated[str, typer.Argument(help="Of the dataset; made if it is new.")],
-    file: Annotated[Path, typer.Argument(help="JSON lines.")],
+    file: Annotated[Path, typer.Argument(help="JSON lines or Parquet.")],
     kind: Annotated[
         str, typer.Option(help="Of a new one: tasks, trajectories, pairs, step_labels.")
     ] = "",

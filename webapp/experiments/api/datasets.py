@@ -49,12 +49,10 @@ def get_dataset(request: HttpRequest, dataset_id: str) -> Any:
 def upload_version(
     request: HttpRequest, dataset_id: str, file: File[UploadedFile], note: Form[str] = ""
 ) -> Any:
-    """Upload JSON lines as the next version; every wrong row is named, then nothing is stored."""
+    """Upload JSON lines or Parquet as the next version; wrong rows are named, nothing is stored."""
     dataset = _dataset(request, dataset_id, Role.EDITOR)
-    source = {"kind": "upload", "file": (file.name or "")[:200]}
     user = access.actor_of(request).user
-    version = services.add_dataset_version(dataset, user, file, source=source, note=note)
-    return Status(201, version)
+    return Status(201, services.upload_version(dataset, user, file, note))
 
 
 @router.get("/datasets/{dataset_id}/versions/{number}/rows", response=list[dict[str, Any]])

@@ -65,14 +65,9 @@ def upload(request: HttpRequest, dataset: Dataset) -> HttpResponse:
     file = request.FILES.get("file")
     try:
         if file is None:
-            raise RefusedError(_("Choose a file of JSON lines first."))
-        version = services.add_dataset_version(
-            dataset,
-            access.actor_of(request).user,
-            file,
-            source={"kind": "upload", "file": (file.name or "")[:200]},
-            note=request.POST.get("note", ""),
-        )
+            raise RefusedError(_("Choose a file of JSON lines or Parquet first."))
+        user = access.actor_of(request).user
+        version = services.upload_version(dataset, user, file, request.POST.get("note", ""))
     except RefusedError as refused:
         context = _context(request, dataset) | {"refused": refused}
         return show(request, "experiments/dataset.html", context, status=refused.status)

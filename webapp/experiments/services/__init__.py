@@ -22,7 +22,11 @@ from webapp.experiments.services.control import (
     resume_interrupted,
     stop,
 )
-from webapp.experiments.services.datasets import add_dataset_version, create_dataset
+from webapp.experiments.services.datasets import (
+    add_dataset_version,
+    create_dataset,
+    upload_version,
+)
 from webapp.experiments.services.deletion import delete_run, remove_leftovers
 from webapp.experiments.services.edit import (
     archive,
@@ -91,4 +95,5 @@ __all__ = [
     "stop",
     "storage_of",
     "submitted",
+    "upload_version",
 ]

@@ -15,6 +15,7 @@ from webapp import storage
 from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Dataset, DatasetVersion
+from webapp.experiments.parquet import BadRow, is_parquet, rows_of_parquet
 from webapp.experiments.services.blobs import lock_blob
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 
@@ -80,7 +81,7 @@ def create_dataset(project: Project, user: User, name: str, kind: str) -> Datase
 def add_dataset_version(
     dataset: Dataset,
     user: User | None,
-    lines: Iterable[bytes],
+    lines: Iterable[bytes | BadRow],
     *,
     source: dict[str, Any],
     note: str = "",
@@ -116,7 +117,14 @@ def add_dataset_version(
     return version
 
 
-def _checked(kind: str, lines: Iterable[bytes]) -> tuple[bytes, int, dict[str, int]]:
+def upload_version(dataset: Dataset, user: User, file: Any, note: str = "") -> DatasetVersion:
+    """The next version, from an uploaded file of JSON lines or Parquet. Raises RefusedError."""
+    lines = rows_of_parquet(file) if is_parquet(file) else file
+    source = {"kind": "upload", "file": (file.name or "")[:200]}
+    return add_dataset_version(dataset, user, lines, source=source, note=note)
+
+
+def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, dict[str, int]]:
     adapter = ROWS[kind]
     problems: list[FieldProblem] = []
     categories: Counter[str] = Counter()
@@ -124,6 +132,11 @@ def _checked(kind: str, lines: Iterable[bytes]) -> tuple[bytes, int, dict[str, i
     pieces: list[bytes] = []
     rows = 0
     for number, line in enumerate(lines, start=1):
+        if isinstance(line, BadRow):
+            problems.append(FieldProblem(f"rows.{number}", line.message))
+            if len(problems) >= MAX_PROBLEMS:
+                break
+            continue
         line = line.strip()
         if not line:
             continue
@@ -141,7 +154,9 @@ def _checked(kind: str, lines: Iterable[bytes]) -> tuple[bytes, int, dict[str, i
             f"{len(problems)} problems were found; nothing was stored.", problems[:MAX_PROBLEMS]
         )
     if not rows:
-        raise RefusedError("There are no rows in this file: one JSON object a line is expected.")
+        raise RefusedError(
+            "There are no rows in this file: one JSON object a line is expected, or Parquet."
+        )
     return b"".join([*pieces, compressor.flush()]), rows, dict(categories.most_common(200))
 
 

@@ -53,17 +53,13 @@ def _needed_by(run: Run) -> list[str]:
     """What would lose its origin, as people name it."""
     versions = DatasetVersion.objects.filter(source__run=run.pk).select_related("dataset")
     judged = Verdict.objects.filter(item__trajectory__run=run).values("item__queue")
+    queues = Queue.objects.filter(pk__in=judged).order_by("name")
     found = [
         *(f"version {one.number} of dataset {one.dataset.name!r}" for one in versions),
-        *(f"review queue {name!r}" for name in _names(judged)),
+        *(f"review queue {one.name!r}" for one in queues),
     ]
     more = len(found) - MOST_NAMED
     return [*found[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
-
-
-def _names(judged: object) -> list[str]:
-    queues = Queue.objects.filter(pk__in=judged).order_by("name")
-    return list(queues.values_list("name", flat=True))
 
 
 def remove_leftovers(most: int = 1000) -> int:
