@@ -11,7 +11,6 @@ from engine.models.hybrid import HybridCache, HybridConfig, HybridForCausalLM
 from engine.models.hybrid.config import LIGHTNING, SOFTMAX
 from engine.models.hybrid.mixers import LightningMixer
 from engine.models.hybrid.ops import causal_attention, causal_conv, rms_norm
-from engine.spec import ModelSpec
 
 
 def build(conv_width: int = 3, seed: int = 0, **fields) -> HybridForCausalLM:
@@ -239,38 +238,6 @@ def test_it_is_close_to_itself_in_bf16() -> None:
     expected = torch.log_softmax(model(ids).logits, dim=-1)
     actual = torch.log_softmax(model.body_(torch.bfloat16)(ids).logits, dim=-1)
     assert float((actual - expected).abs().mean()) < 0.02
-
-
-def test_the_spec_sets_every_part_of_the_configuration() -> None:
-    spec = ModelSpec(width=64, heads=2, layers=["lightning", "lightning", "softmax"], conv_width=0)
-    config = HybridConfig.from_spec(spec, vocab_size=321, pad_id=0, end_id=1)
-    assert config.layer_types == [LIGHTNING, LIGHTNING, SOFTMAX]
-    assert (config.hidden_size, config.head_dim, config.vocab_size) == (64, 32, 321)
-    assert config.residual_alpha == pytest.approx(6**0.25)
-    assert (config.pad_token_id, config.eos_token_id) == (0, 1)
-    defaults = HybridConfig.from_spec(ModelSpec(), vocab_size=321, pad_id=0, end_id=1)
-    assert (defaults.num_key_value_heads, defaults.head_dim, defaults.rotary_dim) == (4, 32, 32)
-    assert (defaults.num_local_experts, defaults.tie_word_embeddings) == (1, True)
-    spec = ModelSpec(
-        kv_heads=2,
-        head_dim=20,
-        rotary_dim=8,
-        experts=5,
-        experts_per_token=3,
-        router_aux_weight=0.02,
-        tie_embeddings=False,
-    )
-    config = HybridConfig.from_spec(spec, vocab_size=321, pad_id=0, end_id=1)
-    assert (config.num_key_value_heads, config.head_dim, config.rotary_dim) == (2, 20, 8)
-    assert (config.num_local_experts, config.num_experts_per_tok) == (5, 3)
-    assert (config.router_aux_loss_coef, config.tie_word_embeddings) == (0.02, False)
-
-
-def test_unknown_layers_and_odd_heads_are_refused() -> None:
-    with pytest.raises(ValueError, match="sliding"):
-        HybridConfig(layer_types=["sliding"])
-    with pytest.raises(ValueError, match="even multiple"):
-        HybridConfig(hidden_size=36, num_attention_heads=4)
 
 
 def test_the_gradients_of_the_elementwise_parts_are_right() -> None:
