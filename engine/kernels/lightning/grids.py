@@ -2,7 +2,8 @@
 
 A piece is one chunk of one sequence. A tile is a range of chunks, read as [pieces, heads, chunk,
 dim]. States are rows [rows, heads, dim, e]: first those that enter from outside (`roots`), then
-one for each piece.
+one for each piece. In groups of `batch` rows, the state after a chunk follows the group `follows`.
+`levels`, where they are not empty, are rows that follow from rows of earlier levels at once.
 """
 
 import torch
@@ -12,16 +13,22 @@ from torch.nn import functional
 from engine.kernels.lightning.packing import Level, Packing, Rows
 
 TILE_BYTES = 1 << 19  # of one operand: the handful that are in use stay in a core's cache
+LONGEST_CHUNK = 64  # in fp32, where longer ones spend more on products than they save on states
+SMALL_STATE = 8192  # elements, below which the call costs more than what it computes
 
 
 class Dense:
     """Rows [batch, heads, tokens, dim]; `lengths` [batch] are their true lengths."""
 
+    levels: tuple[Level, ...] = ()
+
     def __init__(self, q: Tensor, lengths: Tensor | None) -> None:
         self.batch, heads, self.tokens, dim = q.shape
-        self.chunk = min(dim, self.tokens)
+        longest = dim if q.dtype == torch.bfloat16 else min(dim, LONGEST_CHUNK)
+        self.chunk = min(longest, self.tokens)
         self.chunks = -(-self.tokens // self.chunk)
         self.roots = self.batch
+        self.follows = range(self.chunks)
         self.tiles = _tiles(q, self.chunks, self.batch * heads * self.chunk)
         steps = torch.arange(self.chunks, device=q.device)[:, None] * self.chunk
         self.live = None
@@ -31,10 +38,6 @@ class Dense:
             self.live = torch.arange(self.tokens, device=q.device) < lengths[:, None]
             sizes = (lengths - steps).clamp(0, self.chunk)
         self.sizes = sizes.flatten()
-
-    @property
-    def levels(self) -> list[Level]:
-        return [(self.pieces(c + 1, c + 2), self.pieces(c, c + 1)) for c in range(self.chunks)]
 
     def pieces(self, low: int, high: int) -> slice:
         """Pieces of the chunks low to high, which are also the rows of the states before them."""
@@ -63,6 +66,11 @@ class Dense:
     def final(self) -> Rows:
         return self.pieces(self.chunks, self.chunks + 1)
 
+    @property
+    def ends(self) -> list[int]:
+        """Groups of the final states."""
+        return [self.chunks]
+
 
 class Packed:
     """One row [1, heads, tokens, dim] that holds the nodes of a packing."""
@@ -72,13 +80,18 @@ class Packed:
     def __init__(self, q: Tensor, pack: Packing) -> None:
         self.pack, self.chunk, self.sizes = pack, pack.chunk, pack.sizes
         self.chunks, self.roots = len(pack.sizes), len(pack.roots)
-        self.levels = pack.levels
+        self.follows = pack.follows
+        small = q.shape[1] * q.shape[3] ** 2 < SMALL_STATE
+        self.levels = pack.levels if small or q.device.type != "cpu" else ()
         self.tiles = _tiles(q, self.chunks, q.shape[1] * self.chunk)
 
     def pieces(self, low: int, high: int) -> slice:
         return slice(low, high)
 
-    def entering(self, low: int, high: int) -> Tensor:
+    def entering(self, low: int, high: int) -> Rows:
+        first, last = self.follows[low], self.follows[high - 1]
+        if self.follows[low:high] == tuple(range(first, last + 1)):
+            return slice(first, last + 1)
         return self.pack.before[low:high]
 
     def read(self, x: Tensor, low: int, high: int) -> Tensor:
@@ -101,8 +114,13 @@ class Packed:
             place = self.pack.place[begin:end] - low * self.chunk
             part.copy_(tile.flatten(1, 2).index_select(1, place))
 
-    def final(self) -> Rows:
+    def final(self) -> Tensor:
         return self.pack.first[1:] - 1 + self.roots
+
+    @property
+    def ends(self) -> list[int]:
+        groups: list[int] = self.final().tolist()
+        return groups
 
     def _full(self, low: int, high: int) -> bool:
         """Whether the tile has no slot without a token, so that it is a slice of the tokens."""

@@ -11,10 +11,9 @@ CHUNK = 64
 CHUNK_STEP = 8
 STATE_COST = 512  # of a chunk, in operations per element of its state: memory traffic mostly
 GPU_CHUNK = 64  # the longest that the kernels hold in registers and shared memory
-NARROW = 4  # chunks of a level that are updated one after the other: gathering them costs more
 
 Rows = slice | Tensor
-Level = tuple[Rows, Rows]  # rows of states, and the rows that each of them follows
+Level = tuple[Tensor, Tensor]  # rows of states, and the rows that each of them follows
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Packing:
     starts: Tensor  # [chunks], first token
     sizes: Tensor  # [chunks], tokens, 1..chunk
     before: Tensor  # [chunks], row of the state that enters
+    follows: tuple[int, ...]  # the same on the host
     source: Tensor  # [chunks * chunk], token of each slot, 0 in a slot without one
     gaps: Tensor  # [chunks * chunk], whether a slot holds no token
     place: Tensor  # [tokens], slot of each token
@@ -165,6 +165,7 @@ def _grid(cu: Tensor, lengths: Tensor, parents: Tensor, chunk: int) -> Packing:
         starts=starts,
         sizes=(lengths[node] - inner * chunk).clamp(max=chunk),
         before=before,
+        follows=tuple(before.tolist()),
         source=source.clamp(min=0),
         gaps=source < 0,
         place=place,
@@ -194,12 +195,4 @@ def _by_depth(depth: Tensor) -> tuple[Tensor, ...]:
 
 
 def _levels(depth: Tensor, row: Tensor, before: Tensor) -> tuple[Level, ...]:
-    levels: list[Level] = []
-    for chunks in _by_depth(depth):
-        rows, entering = row[chunks], before[chunks]
-        if len(chunks) < NARROW:
-            for one, other in zip(rows.tolist(), entering.tolist(), strict=True):
-                levels.append((slice(one, one + 1), slice(other, other + 1)))
-        else:
-            levels.append((rows, entering))
-    return tuple(levels)
+    return tuple((row[chunks], before[chunks]) for chunks in _by_depth(depth))

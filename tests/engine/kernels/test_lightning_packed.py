@@ -1,12 +1,14 @@
 """Packed sequences and prefix trees: every implementation against one dense row a path."""
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.kernels.lightning import chunked, packing, reference
+from engine.kernels.lightning import chunked, grids, packing, reference
 from tests.engine.kernels.lightning_cases import (
     BOUNDS,
     IMPLEMENTATIONS,
@@ -54,16 +56,22 @@ def forests(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @settings(max_examples=20, deadline=None)
-@given(forest=forests(), dim=st.sampled_from([4, 8, 24]), seed=st.integers(0, 2**16))
+@given(
+    forest=forests(),
+    dim=st.sampled_from([4, 8, 24]),
+    small=st.sampled_from([0, grids.SMALL_STATE]),
+    seed=st.integers(0, 2**16),
+)
 def test_a_forest_equals_its_paths(
-    name: str, forest: tuple[list[int], list[int]], dim: int, seed: int
+    name: str, forest: tuple[list[int], list[int]], dim: int, small: int, seed: int
 ) -> None:
     lengths, parents = forest
     tensors = inputs(sum(lengths), seed=seed, dim=dim, width=8, states=len(lengths))
     form = {"cu_seqlens": cumulative(lengths), "parents": torch.tensor(parents)}
-    actual = outputs_and_gradients(
-        IMPLEMENTATIONS[name].lightning_attention, tensors, SLOPES, **form
-    )
+    with patch.object(grids, "SMALL_STATE", small):  # states chunk by chunk, or level by level
+        actual = outputs_and_gradients(
+            IMPLEMENTATIONS[name].lightning_attention, tensors, SLOPES, **form
+        )
     expected = outputs_and_gradients(path_by_path, tensors, SLOPES, **form)
     for a, e in zip(actual, expected, strict=True):
         assert head_error(a, e) < 1e-12
