@@ -75,3 +75,16 @@ def test_it_leaves_the_checkpoints_of_others_own_trainers_alone(run: Run) -> Non
         save(run, step)
     tasks.reap()
     assert kept(run) == [1, 2, 3, 4, 5]
+
+
+def test_it_finishes_what_a_deleted_run_has_left(run: Run) -> None:
+    save(run, 1)
+    admin = ensure_admin("ada@example.org")
+    services.stop(run.pk, admin)
+    services.archive(run.pk, admin)
+    services.delete_run(run.pk, admin)
+    folder = Path(storage.run_folder(run.pk))
+    assert folder.exists()
+    tasks.reap()
+    assert not folder.exists()
+    tasks.remove()
