@@ -42,7 +42,8 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("command", "group"), [("up", "base"), ("bench", "base"), ("test", "dev"), ("check", "dev")]
+    ("command", "group"),
+    [("up", "base"), ("bench", "base"), ("install", "base"), ("test", "dev"), ("check", "dev")],
 )
 def test_it_installs_what_the_command_needs(
     checkout: Path, installs: list[str], command: str, group: str
