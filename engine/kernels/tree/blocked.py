@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from engine.kernels.tree.layout import TreeLayout
-from engine.kernels.tree.plan import Block, Move, Plan, Shape, plan
+from engine.kernels.tree.plan import Block, Move, Plan, Shape
+from engine.kernels.tree.planner import plan
 
 
 def blocked_attention(q: Tensor, k: Tensor, v: Tensor, layout: TreeLayout, scale: float) -> Tensor:
