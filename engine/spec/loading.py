@@ -12,6 +12,13 @@ from engine.spec.algorithms import with_our_names
 from engine.spec.disagreements import disagreements
 from engine.spec.experiment import ExperimentSpec
 
+TRUNCATED = (
+    "Sampling from a part of the distribution is not offered: a token outside that part of the "
+    "trained policy's distribution would have no log-probability, hence no importance weight. "
+    "Remove this field; a lower temperature narrows the distribution."
+)
+NOT_OFFERED = dict.fromkeys(("rollout.top_p", "rollout.top_k", "rollout.min_p"), TRUNCATED)
+
 
 @dataclass(frozen=True)
 class SpecProblem:
@@ -101,7 +108,8 @@ def _problem(item: Any) -> SpecProblem:
         expected = item["ctx"].get("expected_tags", "'synthesise', 'sft', 'rl'")
         return SpecProblem(f"{path}.kind", f"This must be one of {expected}.")
     if item["type"] == "extra_forbidden":
-        return SpecProblem(path, "This field does not exist; check the spelling or remove it.")
+        unknown = "This field does not exist; check the spelling or remove it."
+        return SpecProblem(path, NOT_OFFERED.get(path, unknown))
     if item["type"] == "missing":
         return SpecProblem(path, "This field is required.")
     given = "" if isinstance(item["input"], dict | list) else f" (given: {item['input']!r})"

@@ -96,6 +96,13 @@ def test_it_points_at_the_field(data: dict[str, Any], at: str) -> None:
     assert paths(data) == [at]
 
 
+@pytest.mark.parametrize("field", ["top_p", "top_k", "min_p"])
+def test_it_says_why_it_does_not_sample_from_a_part_of_the_distribution(field: str) -> None:
+    _, (problem,) = problems_of(changed(**{f"rollout__{field}": 0.9}))
+    assert problem.path == f"rollout.{field}"
+    assert "no importance weight" in problem.message
+
+
 @pytest.mark.parametrize(
     ("data", "both"),
     [
