@@ -1,5 +1,6 @@
 """The tree attention operation beside torch's: a dense tree mask, and every sequence alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +12,7 @@ from bench._timing import interleaved_min_cpu_seconds
 from bench.figures import Figure
 from engine.kernels.tree import TreeLayout, tree_attention
 
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 HEADS, DIM = 4, 64
 ROUNDS = 4
 LENGTHS = 60, 75, 85, 70, 68  # of a packed batch without sharing
@@ -72,7 +74,8 @@ def figures() -> list[Figure]:
         *(_against_mask(name, tree, "at least 1.5") for name, tree in LONG.items()),
         *(_against_mask(name, tree, "at least 1") for name, tree in SHORT.items()),
         *(_against_ceiling(name, tree) for name, tree in CEILING.items()),
-        _without_sharing(),
+        *_without_sharing("short", list(LENGTHS) * 40, torch.bfloat16, 32),
+        *_without_sharing("long", [2048, 2048], torch.float32, DIM),
         *(_exactness(dtype) for dtype in (torch.float32, torch.float64)),
     ]
 
@@ -118,25 +121,38 @@ def _against_ceiling(name: str, tree: Tree) -> Figure:
     )  # fmt: skip
 
 
-def _without_sharing() -> Figure:
-    """A packed batch of short sequences, as the quick start trains on."""
-    lengths = list(LENGTHS) * 40
+def _without_sharing(name: str, lengths: list[int], dtype: torch.dtype, dim: int) -> list[Figure]:
+    """A packed batch that shares nothing, beside torch's attention and beside padding."""
     layout = TreeLayout.build(lengths, [-1] * len(lengths))
-    inputs = _inputs(layout.tokens, torch.bfloat16, 32)
-    parts = [_inputs(n, torch.bfloat16, 32) for n in lengths]
+    inputs = _inputs(layout.tokens, dtype, dim)
+    padded = [x.reshape(-1, HEADS, max(lengths), dim) for x in _inputs(_area(lengths), dtype, dim)]
     least = interleaved_min_cpu_seconds(
         {
             "tree": partial(_train, inputs, partial(_tree, layout)),
-            "samples": partial(_each_alone, parts),
+            "samples": partial(_each_alone, [_inputs(n, dtype, dim) for n in lengths]),
+            "padded": partial(_train, padded, _products),
         },
         ROUNDS,
     )
-    return Figure(
-        "tree", "tree_attention_packed", least["samples"] / least["tree"], "times", "at least 1",
-        f"SDPA is_causal, each sequence alone: {1000 * least['samples']:.0f} ms", None,
+    setup = (
         f"forward and backward, {len(lengths)} sequences of {min(lengths)} to {max(lengths)} "
-        f"tokens without sharing, H={HEADS}, d=32, bf16, one thread",
-    )  # fmt: skip
+        f"tokens without sharing, H={HEADS}, d={dim}, {str(dtype).removeprefix('torch.')}, one thread; "
+        f"tree {1000 * least['tree']:.0f} ms"
+    )
+    return [
+        Figure(
+            "tree", f"tree_attention_packed_{name}", least["samples"] / least["tree"], "times", "",
+            f"SDPA is_causal, each sequence alone: {1000 * least['samples']:.0f} ms", None, setup,
+        ),
+        Figure(
+            "tree", f"tree_attention_padded_{name}", least["padded"] / least["tree"], "times", "",
+            f"plain products of the padded batch: {1000 * least['padded']:.0f} ms", None, setup,
+        ),
+    ]  # fmt: skip
+
+
+def _area(lengths: list[int]) -> int:
+    return len(lengths) * max(lengths)
 
 
 def _exactness(dtype: torch.dtype) -> Figure:
@@ -182,7 +198,15 @@ def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def _train(inputs: list[Tensor], attention: partial[Tensor]) -> list[Tensor]:
+def _products(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention in plain products, which for short rows in bf16 beat SDPA on a CPU."""
+    tokens = q.shape[2]
+    hidden = torch.full((tokens, tokens), -torch.inf, dtype=q.dtype).triu_(1)
+    scores = torch.matmul(q * DIM**-0.5, k.transpose(-1, -2)) + hidden
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def _train(inputs: list[Tensor], attention: Attention) -> list[Tensor]:
     """Output and gradients."""
     *leaves, d_output = inputs
     leaves = [x.detach().requires_grad_() for x in leaves]
@@ -192,4 +216,4 @@ def _train(inputs: list[Tensor], attention: partial[Tensor]) -> list[Tensor]:
 
 def _each_alone(parts: list[list[Tensor]]) -> None:
     for part in parts:
-        _train(part, partial(_causal))
+        _train(part, _causal)
