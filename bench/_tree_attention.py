@@ -136,8 +136,8 @@ def _without_sharing(name: str, lengths: list[int], dtype: torch.dtype, dim: int
     )
     setup = (
         f"forward and backward, {len(lengths)} sequences of {min(lengths)} to {max(lengths)} "
-        f"tokens without sharing, H={HEADS}, d={dim}, {str(dtype).removeprefix('torch.')}, one thread; "
-        f"tree {1000 * least['tree']:.0f} ms"
+        f"tokens without sharing, H={HEADS}, d={dim}, {str(dtype).removeprefix('torch.')}, one "
+        f"thread; tree {1000 * least['tree']:.0f} ms"
     )
     return [
         Figure(
