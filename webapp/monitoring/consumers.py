@@ -117,7 +117,7 @@ class LiveSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
                     return
                 for topic in lost:
                     self._leave(topic)
-                    await self._problem(topic, 404, "You are no member of this project any more.")
+                    await self._problem(topic, 404, "This is gone, or no longer yours to see.")
 
     def _lost_topics(self) -> list[str] | None:
         if not _still_valid(self.actor, self.scope):

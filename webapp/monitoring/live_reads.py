@@ -62,7 +62,9 @@ def run_state(run: Run) -> dict[str, Any]:
 
 
 def read_run(run_id: str, after: int) -> Update:
-    run = Run.objects.get(pk=run_id)
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:  # deleted: who follows it is told so when permissions are looked at again
+        return Update(after, [])
     cursor = run.cursor
     state = {"kind": "state", "cursor": after, "run": run_state(run)}
     if after >= cursor:

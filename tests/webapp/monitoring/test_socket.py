@@ -373,3 +373,23 @@ async def test_a_message_that_makes_no_sense_is_answered(
     socket = await opened(owner)
     await socket.say(text)
     assert (await socket.until("problem"))["status"] == 400
+
+
+async def test_who_follows_a_run_that_is_deleted_is_told_that_it_is_gone(
+    opened: Open, owner: User, driver: Driver, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(consumers, "CHECK_EVERY_S", 0.3)
+    socket = await opened(owner)
+    topic = f"run.{driver.run.pk}"
+    await socket.subscribe(topic)
+    await socket.until("state")
+
+    def delete() -> None:
+        services.fail_attempt(driver.attempt.pk, "over")
+        services.archive(driver.run.pk, owner)
+        services.delete_run(driver.run.pk, owner)
+
+    await database_sync_to_async(delete)()
+    problem = await socket.until("problem")
+    assert (problem["topic"], problem["status"]) == (topic, 404)
+    assert "no update" not in caplog.text
