@@ -1,4 +1,4 @@
-"""Training on prefix trees beside their samples packed without padding: speed, memory, exactness.
+"""Training on prefix trees beside their samples, and tree attention beside torch's.
 
 A step goes from lists of ids to gradients. The rival has the same kernels and no padding, at the
 micro-batch that suits it best; beside it stand the same samples with the turns of each rollout
@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from bench import _tree_attention
 from bench._timing import interleaved_min_cpu_seconds
 from bench._tree_memory import SHAPE as MEMORY_SHAPE
 from bench._tree_memory import peak_bytes, samples
@@ -41,6 +42,7 @@ def run(options: Options) -> list[Figure]:
         *(figure for name in SHAPES for figure in speed(name)),
         memory(),
         *exactness(),
+        *_tree_attention.figures(),
     ]
 
 

@@ -16,7 +16,7 @@ def _rank(rank: int, port: int, folder: str) -> None:
     torch.distributed.init_process_group(
         "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
     )
-    trainer = make_trainer(rank=rank, world=2, all_reduce=torch.distributed.all_reduce)
+    trainer = make_trainer(merge="on", rank=rank, world=2, all_reduce=torch.distributed.all_reduce)
     _steps(trainer)
     save_file(trainer.weights(), Path(folder) / f"{rank}.safetensors")
     torch.distributed.destroy_process_group()

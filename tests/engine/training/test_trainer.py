@@ -3,6 +3,7 @@
 import json
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -123,8 +124,9 @@ def test_the_loss_does_not_depend_on_micro_batches_nor_on_merging(algorithm: Pre
     assert_same(results)
 
 
+@pytest.mark.parametrize("merge", ["on", "off"])
 @pytest.mark.parametrize("world", [2, 3])
-def test_the_loss_does_not_depend_on_ranks(world: int) -> None:
+def test_the_loss_does_not_depend_on_ranks(world: int, merge: str) -> None:
     alone = make_trainer()
     alone.begin(RL)
     expected = alone.rl_step(make_groups())
@@ -141,7 +143,9 @@ def test_the_loss_does_not_depend_on_ranks(world: int) -> None:
         with lock:
             total.clear()
 
-    ranks = [make_trainer(rank=r, world=world, all_reduce=all_reduce) for r in range(world)]
+    ranks = [
+        make_trainer(merge=merge, rank=r, world=world, all_reduce=all_reduce) for r in range(world)
+    ]
     results: dict[int, dict[str, float]] = {}
 
     def work(rank: int) -> None:
@@ -272,6 +276,24 @@ def test_gspo_refuses_trajectories_in_several_segments() -> None:
     trainer.begin(RlStage(algorithm="gspo", steps=20, optimizer=FLAT))
     with pytest.raises(ValueError, match="4 segments of this batch continue a trajectory"):
         trainer.rl_step(groups)
+
+
+def test_merging_is_left_alone_where_it_would_save_little() -> None:
+    """auto: groups that share much are merged, samples that share nothing are not."""
+    rng = random.Random(0)
+    ratios = {}
+    for merge in ("auto", "on", "off"):
+        for shares in (True, False):
+            group = [make_trajectory(rng, "g", float(i % 2)) for i in range(6)]
+            if shares:
+                for one in group:
+                    one.segments[0] = replace(group[0].segments[0])
+            trainer = make_trainer(merge=merge)
+            trainer.begin(RL)
+            ratios[merge, shares] = trainer.rl_step([group]).get("tree_token_ratio")
+    assert ratios["auto", True] == ratios["on", True] == pytest.approx(6)
+    assert ratios["auto", False] == 1 <= ratios["on", False] < 1.25
+    assert ratios["off", True] is None
 
 
 def test_groups_that_teach_nothing_are_left_out() -> None:
