@@ -52,8 +52,8 @@ def _check(q: Tensor, k: Tensor, v: Tensor, layout: TreeLayout) -> None:
             "give all three in fp64, fp32 or bf16."
         )
     devices = {x.device for x in (q, k, v, layout.ends)}
-    if len(devices) > 1:
+    if len(devices) > 1 or q.device.type not in ("cpu", "cuda"):
         raise ValueError(
             f"Tree attention got q on {q.device}, k on {k.device}, v on {v.device} and a layout "
-            f"on {layout.ends.device}; move them to one device."
+            f"on {layout.ends.device}; move all to the CPU or to one NVIDIA GPU."
         )

@@ -1,5 +1,6 @@
 """Makes the plan of a forest on a CPU from its partition, once for all layers."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -25,9 +26,9 @@ def plan(layout: TreeLayout, shape: Shape) -> Plan:
 Change = tuple[int, Ints, Ints]
 
 
-def _changes(wanted: list[Ints]) -> tuple[list[Change], Ints]:
+def _changes(wanted: Iterator[Ints], columns: int) -> tuple[list[Change], Ints]:
     """For each block (column, tokens that come, tokens that go, -1 for none), and what is left."""
-    held = np.full(max((len(tokens) for tokens in wanted), default=0), -1)
+    held = np.full(columns, -1)
     changes = []
     for tokens in wanted:
         differs = np.flatnonzero(held[: len(tokens)] != tokens)
@@ -53,22 +54,21 @@ class _Planner:
 
     def plan(self) -> Plan:
         runs = partition(self.layout, self.costs)
-        paths = self.paths(runs)
         short = [run for run in runs if self.costs.batched(run.columns)]
         long = [run for run in runs if not self.costs.batched(run.columns)]
-        blocks = [self.batch(group, paths) for group in batches(short, self.costs)]
-        wanted = [np.concatenate([paths[run], np.arange(run.start, run.stop)]) for run in long]
-        forward, _ = _changes(wanted)
-        backward, held = _changes(wanted[::-1])
+        blocks = [self.batch(group) for group in batches(short, self.costs)]
+        path = max((run.columns for run in long), default=0)
+        forward, _ = _changes(self.keys_of(long), path)
+        backward, held = _changes(self.keys_of(long[::-1]), path)
         blocks += [
-            self.run(run, paths[run], *changes)
+            self.run(run, *changes)
             for run, *changes in zip(long, forward, backward[::-1], strict=True)
         ]
         heads = self.shape.heads // self.shape.kv_heads
         more = np.concatenate([np.empty((2, 0), dtype=np.int64), *self.more], axis=1)
         return Plan(
             blocks=tuple(blocks),
-            path=max((run.columns for run in long), default=0),
+            path=path,
             scores=max(
                 block.heads_at_once * block.segments * heads * block.width * block.columns
                 for block in blocks
@@ -83,16 +83,15 @@ class _Planner:
             last=self.move(0, held),
         )
 
-    def paths(self, runs: list[Run]) -> dict[Run, Ints]:
-        """Tokens before each run that its first token sees, in order of their positions."""
-        paths = {}
-        seen = np.empty(0, dtype=np.int64)  # the path and the tokens of the run before
-        for run in runs:
-            paths[run] = seen[self.ends[seen] > run.start]
-            seen = np.concatenate([paths[run], np.arange(run.start, run.stop)])
-        return paths
+    def path(self, run: Run) -> Ints:
+        """Tokens before the run that its first token sees, in order of their positions."""
+        return np.flatnonzero(self.ends[: run.start] > run.start)
 
-    def batch(self, group: list[Run], paths: dict[Run, Ints]) -> Block:
+    def keys_of(self, runs: list[Run]) -> Iterator[Ints]:
+        """The tokens that each run has in the path buffer."""
+        return (np.concatenate([self.path(r), np.arange(r.start, r.stop)]) for r in runs)
+
+    def batch(self, group: list[Run]) -> Block:
         """A block of short runs."""
         width = max(run.width for run in group)
         most = max(run.depth for run in group)
@@ -105,14 +104,15 @@ class _Planner:
         keys = np.full((segments, columns), -1)
         for row, run in enumerate(group):
             queries[row, : run.stop - run.start] = np.arange(run.start, run.stop)
-            keys[row, width : width + run.depth] = paths[run]
+            keys[row, width : width + run.depth] = self.path(run)
         keys[:, :width] = queries
         rows, live = self.rows(keys, self.key_heads)
         self.stage_keys(rows, live)
         return self.block(queries, keys, 0, 0, torch.from_numpy(rows))
 
-    def run(self, run: Run, path: Ints, forward: Change, backward: Change) -> Block:
+    def run(self, run: Run, forward: Change, backward: Change) -> Block:
         """A block of one long run."""
+        path = self.path(run)
         first = int((self.ends[path] >= run.stop).sum())  # seen by all queries up to there
         queries = np.full((1, run.width), -1)
         queries[0, : run.stop - run.start] = np.arange(run.start, run.stop)

@@ -152,5 +152,7 @@ def test_it_refuses_what_does_not_fit() -> None:
 
 def test_it_refuses_a_layout_elsewhere() -> None:
     layout = TreeLayout.build([4], [-1]).to("meta")
-    with pytest.raises(ValueError, match="layout on meta; move them to one device"):
+    with pytest.raises(ValueError, match="layout on meta; move all to the CPU"):
         tree_attention(*draw_inputs(4, torch.float32)[:3], layout)
+    with pytest.raises(ValueError, match="q on meta, k on meta"):
+        tree_attention(*(x.to("meta") for x in draw_inputs(4, torch.float32)[:3]), layout)
