@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from engine.kernels.lightning import arguments
 from engine.kernels.lightning.grids import Dense, Packed
@@ -109,6 +110,7 @@ class _Chunked(torch.autograd.Function):
         return output, states[grid.final()].clone()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, states, within, query, key, decay = ctx.saved_tensors
         grid: Grid = ctx.grid

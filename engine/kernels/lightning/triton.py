@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from engine.kernels.lightning import arguments
 from engine.kernels.lightning import triton_kernels as kernels
@@ -182,6 +183,7 @@ class _Triton(torch.autograd.Function):
         return output, states[grid.final].clone()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, states, slopes = ctx.saved_tensors
         grid: _Grid = ctx.grid

@@ -176,3 +176,11 @@ def test_strong_decay_over_long_chunks_stays_finite() -> None:
     expected, _ = reference.lightning_attention(q, k, v, torch.tensor([0.917]))
     actual, _ = chunked.lightning_attention(q, k, v, torch.tensor([0.917]))
     assert head_error(actual, expected) < 1e-5
+
+
+def test_a_second_derivative_is_refused() -> None:
+    q, k, v, _ = (x.requires_grad_() for x in inputs(5))
+    output, _ = chunked.lightning_attention(q, k, v, SLOPES)
+    (gradient,) = torch.autograd.grad(output.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
