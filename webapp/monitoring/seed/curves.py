@@ -3,6 +3,7 @@
 import math
 import random
 from dataclasses import dataclass, field
+from operator import mul
 from typing import Any
 
 REASONS = ("stale", "zero_variance", "infra_error", "truncated")
@@ -50,6 +51,7 @@ def rl_metrics(course: Course, step: int) -> dict[str, float]:
     rng = course.random
     rate = course.completion(step)
     broken = course.collapse_at is not None and step >= course.collapse_at
+    ratio = 3 + 0.3 * math.sin(step / 4)
     return {
         "train/loss": math.nan if broken else -0.02 * rate + rng.gauss(0, 0.006),
         "train/entropy": 0.9 * math.exp(-step / 45) + 0.18 + rng.gauss(0, 0.01),
@@ -62,6 +64,44 @@ def rl_metrics(course: Course, step: int) -> dict[str, float]:
         "time/busy_share_trainer": min(1.0, max(0.0, 0.58 + rng.gauss(0, 0.05))),
         "pool/wait_s": abs(rng.gauss(0.6, 0.3)),
         "train/step_s": 1.4 + abs(rng.gauss(0, 0.2)),
+        "train/tree_token_ratio": ratio,
+        "train/tree_saved_flops_share": 1 - 1.02 / ratio,
+        "train/tree_saved_memory_share": 1 - 1 / ratio,
+    }
+
+
+def tree(step: int) -> dict[str, Any]:
+    """The prefix forest of a batch: prompts, then two forks of each, eight samples below."""
+    rng = random.Random(step)
+    parents: list[int] = []
+    tokens: list[int] = []
+    samples: list[int] = []
+    label: list[int] = []
+    for task in range(6):
+        root = len(parents)
+        first = rng.randint(1, 7)
+        for above, length, through in (
+            (-1, rng.randint(18, 24), 8),
+            (root, rng.randint(8, 16), first),
+            *((root + 1, rng.randint(20, 45), 1) for _ in range(first)),
+            (root, rng.randint(8, 16), 8 - first),
+            *((root + 2 + first, rng.randint(20, 45), 1) for _ in range(8 - first)),
+        ):
+            parents.append(above)
+            tokens.append(length)
+            samples.append(through)
+            label.append(task)
+    return {
+        "kind": "tree",
+        "step": step,
+        "parents": parents,
+        "tokens": tokens,
+        "samples": samples,
+        "label": label,
+        "labels": [f"{3 + task % 2} hops · question {task + 1}" for task in range(6)],
+        "nodes": len(parents),
+        "total_tokens": sum(tokens),
+        "sample_tokens": sum(map(mul, tokens, samples)),
     }
 
 

@@ -149,6 +149,8 @@ def _reinforce(driver: Driver, steps: int) -> Iterator[None]:
             tokens=driver.tokens,
         )
         driver.report("pool", **pool.step(BATCH, step + 1))
+        if step % 10 == 0:
+            driver.report("trainer-0", **curves.tree(at_trainer))
         _gate(driver, rng)
         for actor in ACTORS:
             if pieces := curves.spans(rng, actor, began, driver.at):
