@@ -1,8 +1,8 @@
 """What a plan is: the blocks of a forest on a CPU, which rows of q and k, in which order.
 
-A long run's keys stand in a buffer whose column is a token's position: in depth-first order the
-next run finds most of its path there, and names the tokens that are missing. Short runs are
-batched, each with a copy of its keys.
+A long stretch's keys stand in a buffer whose column is a token's position: in depth-first order
+the next stretch finds most of its path there, and names the tokens that are missing. Short
+stretches are batched, each with a copy of its keys.
 """
 
 from dataclasses import dataclass
@@ -60,12 +60,12 @@ class Move:
 
 @dataclass(frozen=True)
 class Block:
-    """Queries of one long run, or of several short ones, each padded to `width` tokens.
+    """Queries of one long stretch, or of several short ones, each padded to `width` tokens.
 
     A key head has segments x query heads a key head x width rows of scores, with `columns`
-    columns. A long run's keys are the first columns of the path buffer. Short runs have copies,
-    their own tokens first: `key_rows` of k as [kv_heads * tokens, dim], ordered kv head, segment,
-    column; None for a long run.
+    columns. A long stretch's keys are the first columns of the path buffer. Short stretches have
+    copies, their own tokens first: `key_rows` of k as [kv_heads * tokens, dim], ordered kv head,
+    segment, column; None for a long stretch.
     query_rows: rows of q as [heads * tokens, dim], ordered kv head, segment, query head, token.
     Padding reads row 0; `padding` lists it among the query rows.
     bias [1, segments or 1, 1, width, columns - first]: 0 or -inf, from column `first` on.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.kernels.tree.layout import TreeLayout
-from engine.kernels.tree.partition import Ints, Run, batches, partition, round_up
+from engine.kernels.tree.partition import Ints, Stretch, batches, partition, round_up
 from engine.kernels.tree.plan import Block, Move, Plan, Shape
 
 KEPT = 3  # weights of at most so many head dims a row are kept: not more than q, k and v
@@ -53,16 +53,16 @@ class _Planner:
         self.more: list[Ints] = []
 
     def plan(self) -> Plan:
-        runs = partition(self.layout, self.costs)
-        short = [run for run in runs if self.costs.batched(run.columns)]
-        long = [run for run in runs if not self.costs.batched(run.columns)]
+        stretches = partition(self.layout, self.costs)
+        short = [stretch for stretch in stretches if self.costs.batched(stretch.columns)]
+        long = [stretch for stretch in stretches if not self.costs.batched(stretch.columns)]
         blocks = [self.batch(group) for group in batches(short, self.costs)]
-        path = max((run.columns for run in long), default=0)
+        path = max((stretch.columns for stretch in long), default=0)
         forward, _ = _changes(self.keys_of(long), path)
         backward, held = _changes(self.keys_of(long[::-1]), path)
         blocks += [
-            self.run(run, *changes)
-            for run, *changes in zip(long, forward, backward[::-1], strict=True)
+            self.stretch(stretch, *changes)
+            for stretch, *changes in zip(long, forward, backward[::-1], strict=True)
         ]
         heads = self.shape.heads // self.shape.kv_heads
         more = np.concatenate([np.empty((2, 0), dtype=np.int64), *self.more], axis=1)
@@ -83,18 +83,18 @@ class _Planner:
             last=self.move(0, held),
         )
 
-    def path(self, run: Run) -> Ints:
-        """Tokens before the run that its first token sees, in order of their positions."""
-        return np.flatnonzero(self.ends[: run.start] > run.start)
+    def path(self, stretch: Stretch) -> Ints:
+        """Tokens before the stretch that its first token sees, in order of their positions."""
+        return np.flatnonzero(self.ends[: stretch.start] > stretch.start)
 
-    def keys_of(self, runs: list[Run]) -> Iterator[Ints]:
-        """The tokens that each run has in the path buffer."""
-        return (np.concatenate([self.path(r), np.arange(r.start, r.stop)]) for r in runs)
+    def keys_of(self, stretches: list[Stretch]) -> Iterator[Ints]:
+        """The tokens that each stretch has in the path buffer."""
+        return (np.concatenate([self.path(r), np.arange(r.start, r.stop)]) for r in stretches)
 
-    def batch(self, group: list[Run]) -> Block:
-        """A block of short runs."""
-        width = max(run.width for run in group)
-        most = max(run.depth for run in group)
+    def batch(self, group: list[Stretch]) -> Block:
+        """A block of short stretches."""
+        width = max(stretch.width for stretch in group)
+        most = max(stretch.depth for stretch in group)
         columns = self.costs.sides(width, most)[1]
         segments = len(group)
         if self.costs.parts:
@@ -102,24 +102,24 @@ class _Planner:
             segments = round_up(segments, max(1, fit // self.costs.parts))
         queries = np.full((segments, width), -1)
         keys = np.full((segments, columns), -1)
-        for row, run in enumerate(group):
-            queries[row, : run.stop - run.start] = np.arange(run.start, run.stop)
-            keys[row, width : width + run.depth] = self.path(run)
+        for row, stretch in enumerate(group):
+            queries[row, : stretch.stop - stretch.start] = np.arange(stretch.start, stretch.stop)
+            keys[row, width : width + stretch.depth] = self.path(stretch)
         keys[:, :width] = queries
         rows, live = self.rows(keys, self.key_heads)
         self.stage_keys(rows, live)
         return self.block(queries, keys, 0, 0, torch.from_numpy(rows))
 
-    def run(self, run: Run, forward: Change, backward: Change) -> Block:
-        """A block of one long run."""
-        path = self.path(run)
-        first = int((self.ends[path] >= run.stop).sum())  # seen by all queries up to there
-        queries = np.full((1, run.width), -1)
-        queries[0, : run.stop - run.start] = np.arange(run.start, run.stop)
-        keys = np.full((1, run.columns), -1)
-        keys[0, : run.depth] = path
-        keys[0, run.depth : run.depth + run.width] = queries
-        block = self.block(queries, keys[:, first:], first, run.depth - first, None)
+    def stretch(self, stretch: Stretch, forward: Change, backward: Change) -> Block:
+        """A block of one long stretch."""
+        path = self.path(stretch)
+        first = int((self.ends[path] >= stretch.stop).sum())  # seen by all queries up to there
+        queries = np.full((1, stretch.width), -1)
+        queries[0, : stretch.stop - stretch.start] = np.arange(stretch.start, stretch.stop)
+        keys = np.full((1, stretch.columns), -1)
+        keys[0, : stretch.depth] = path
+        keys[0, stretch.depth : stretch.depth + stretch.width] = queries
+        block = self.block(queries, keys[:, first:], first, stretch.depth - first, None)
         return replace(
             block,
             load=self.move(*forward[:2]),
