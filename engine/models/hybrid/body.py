@@ -115,18 +115,16 @@ class HybridModel(PreTrainedModel):  # type: ignore[no-untyped-call]
         cache: HybridCache | None = None,
         slots: slice | Tensor | None = None,
         lengths: Tensor | None = None,
-        live: Tensor | None = None,
         layout: TreeLayout | None = None,
     ) -> Tensor:
         """Hidden states [batch, tokens, width] after the final norm; ids: [batch, tokens].
 
         Without a cache rows stand alone, right padding is harmless. With one, row i continues
         `slots[i]` (all slots by default) by its first `lengths[i]` ids, and the cache grows.
-        With `live` [batch] (one token a row) only rows that are True grow; others give rubbish.
         With a `layout` (batch 1, no cache) the ids are the nodes of prefix trees, or sequences
         packed one after the other.
         """
-        return self.routed(ids, cache, slots, lengths, live, layout).hidden
+        return self.routed(ids, cache, slots, lengths, layout).hidden
 
     def routed(
         self,
@@ -134,7 +132,6 @@ class HybridModel(PreTrainedModel):  # type: ignore[no-untyped-call]
         cache: HybridCache | None = None,
         slots: slice | Tensor | None = None,
         lengths: Tensor | None = None,
-        live: Tensor | None = None,
         layout: TreeLayout | None = None,
         chosen: Tensor | None = None,
     ) -> Routed:
@@ -146,7 +143,7 @@ class HybridModel(PreTrainedModel):  # type: ignore[no-untyped-call]
         if layout is not None:
             place = self._branches(ids, cache, layout)
         elif cache is not None:
-            place = self._span(ids, cache, slots, lengths, live)
+            place = self._span(ids, cache, slots, lengths)
         h = self.embedding(ids).to(self.norm.weight.dtype)
         routings = []
         for index, layer in enumerate(self.layers):
@@ -164,7 +161,6 @@ class HybridModel(PreTrainedModel):  # type: ignore[no-untyped-call]
         cache: HybridCache,
         slots: slice | Tensor | None,
         lengths: Tensor | None,
-        live: Tensor | None,
     ) -> Span:
         if self.training and self.is_gradient_checkpointing and torch.is_grad_enabled():
             raise ValueError(
@@ -173,11 +169,9 @@ class HybridModel(PreTrainedModel):  # type: ignore[no-untyped-call]
             )
         slots = slice(None) if slots is None else slots
         start = cache.lengths[slots]
-        if live is not None:
-            lengths = live.long()
-        elif lengths is None:
+        if lengths is None:
             lengths = torch.full_like(start, ids.shape[1])
-        span = Span(slots, start, lengths, live)
+        span = Span(slots, start, lengths)
         if span.context > cache.capacity:
             raise ValueError(
                 f"A slot would hold {span.context} tokens; the cache has room for {cache.capacity}."

@@ -8,7 +8,6 @@ from engine.kernels.lightning import (
     SlopeSchedule,
     head_slopes,
     lightning_attention,
-    lightning_step,
 )
 from engine.kernels.tree import tree_attention
 from engine.models.hybrid.cache import LayerCache
@@ -83,8 +82,6 @@ def _next_tail(tail: Tensor, x: Tensor, span: Span) -> Tensor:
     """The conv inputs before each row's next token; x: [batch, tokens, kv heads, channels]."""
     taps = tail.shape[1]
     extended = torch.cat([tail, x.to(tail.dtype)], dim=1)
-    if span.live is not None:
-        return torch.where(span.live[:, None, None, None], extended[:, 1:], tail)
     index = span.lengths[:, None] + torch.arange(taps, device=x.device)
     return extended.gather(1, index[..., None, None].expand(-1, -1, *x.shape[2:]))
 
@@ -121,17 +118,11 @@ class LightningMixer(Mixer):
             return lightning_attention(q, k, v, slopes, packing=place.packing)[0]
         if cache is None or place is None or cache.state is None:
             return lightning_attention(q, k, v, slopes)[0]
-        state = cache.state[place.slots]
-        if place.live is None:
-            output, state = lightning_attention(
-                q, k, v, slopes, initial_state=state, lengths=place.lengths
-            )
-            cache.state[place.slots] = state
-            return output
-        step = lightning_step(q[:, :, 0], k[:, :, 0], v[:, :, 0], slopes, state, place.live)
-        if isinstance(place.slots, Tensor):
-            cache.state[place.slots] = state
-        return step[:, :, None].to(q.dtype)
+        output, state = lightning_attention(
+            q, k, v, slopes, initial_state=cache.state[place.slots], lengths=place.lengths
+        )
+        cache.state[place.slots] = state
+        return output
 
 
 class SoftmaxMixer(Mixer):
@@ -165,10 +156,7 @@ class SoftmaxMixer(Mixer):
         cos, sin = (table[position][:, None] for table in self._table(span.context + len(steps), q))
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         rows = torch.arange(cache.keys.shape[0], device=q.device)[span.slots]
-        if span.live is None:
-            row, token = (steps < span.lengths[:, None]).nonzero(as_tuple=True)
-        else:  # a row that is not live writes where its next token will write again
-            row, token = torch.arange(len(rows), device=q.device), torch.zeros_like(rows)
+        row, token = (steps < span.lengths[:, None]).nonzero(as_tuple=True)
         place = rows[row], slice(None), position[row, token]
         cache.keys[place] = k[row, :, token].to(cache.keys.dtype)
         cache.values[place] = v[row, :, token].to(cache.values.dtype)

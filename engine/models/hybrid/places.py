@@ -15,17 +15,13 @@ class Span:
 
     slots: rows of the cache, a slice where they are neighbours (then nothing is copied);
     start [batch]: tokens that a slot holds already; lengths [batch]: true new tokens of each row;
-    live [batch]: given where each row has one token; rows that are False stay as they are;
     context: longest start + length; fresh: every row starts with its first token.
     """
 
-    def __init__(
-        self, slots: slice | Tensor, start: Tensor, lengths: Tensor, live: Tensor | None = None
-    ) -> None:
+    def __init__(self, slots: slice | Tensor, start: Tensor, lengths: Tensor) -> None:
         self.slots = slots
         self.start = start
         self.lengths = lengths
-        self.live = live
         self.context = int((start + lengths).max())
         self.fresh = not start.any()
 

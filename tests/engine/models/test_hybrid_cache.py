@@ -45,7 +45,7 @@ def test_with_all_options_the_cache_gives_what_one_pass_gives(
         live = torch.tensor([True, False, True, True])
         step = torch.zeros(4, 1, dtype=torch.long)
         step[slots, 0] = ids[:, token]
-        parts.append(model.hidden(step, cache, live=live)[slots])
+        parts.append(model.hidden(step, cache, lengths=live.long())[slots])
     assert torch.allclose(torch.cat(parts, dim=1), expected, atol=1e-12)
 
 

@@ -134,7 +134,7 @@ def test_reading_in_ragged_parts_and_decoding_equals_one_pass(
             if done[row] < lengths[row]:
                 live[slot] = True
                 tokens[slot, 0] = ids[row, done[row]]
-        hidden = model.hidden(tokens, cache, live=live)
+        hidden = model.hidden(tokens, cache, lengths=live.long())
         for row, slot in enumerate(rows):
             if live[slot]:
                 assert torch.allclose(hidden[slot, 0], expected[row, done[row]], atol=1e-5)
@@ -143,13 +143,13 @@ def test_reading_in_ragged_parts_and_decoding_equals_one_pass(
 
 
 @torch.no_grad()
-def test_rows_that_are_not_live_stay_bit_identical() -> None:
+def test_rows_without_a_new_token_stay_bit_identical() -> None:
     model = build()
     cache = HybridCache.empty(model.config, 4, 32)
     model.hidden(draw_ids(4, 7), cache)
     before = cache.select([0, 1, 2, 3])
     live = torch.tensor([True, False, True, False])
-    model.hidden(draw_ids(4, 1), cache, live=live)
+    model.hidden(draw_ids(4, 1), cache, lengths=live.long())
     assert cache.lengths.tolist() == [8, 7, 8, 7]
     for layer, old in zip(cache.layers, before.layers, strict=True):
         for name in ("state", "tail", "keys", "values"):
