@@ -26,11 +26,28 @@ def exactness(
     actual = _results(inputs, gradients, "triton", form)
     wide = tuple(x.double() for x in inputs)
     expected = _results(wide, tuple(x.double() for x in gradients), "chunked", form)
-    errors = {}
-    for name, a, e in zip(RESULTS, actual, expected, strict=True):
-        a, e = (x.double().transpose(0, 1).flatten(1) for x in (a, e))
-        errors[name] = float(((a - e).norm(dim=1) / e.norm(dim=1)).max())
-    return errors
+    return _errors(RESULTS, actual, expected)
+
+
+def tree_exactness(layout: TreeLayout, dtype: torch.dtype) -> dict[str, float]:
+    """Relative error of the worst head, against fp64 attention with the whole mask."""
+    *drawn, d_output = (_draw(1, 8, layout.tokens, DIM).to(dtype) for _ in range(4))
+    query = torch.arange(layout.tokens, device="cuda")[:, None]
+    mask = (query >= query.T) & (query < layout.ends)
+
+    def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    sides = []
+    for attention, kind in (
+        (lambda q, k, v: tree_attention(q, k, v, layout), dtype),
+        (masked, torch.float64),
+    ):
+        leaves = [x.to(kind, copy=True).requires_grad_() for x in drawn]
+        output = attention(*leaves)
+        gradients = torch.autograd.grad(output, leaves, d_output.to(kind))
+        sides.append([output.detach(), *gradients])
+    return _errors(("output", "dq", "dk", "dv"), *sides)
 
 
 def lightning(tokens: int) -> Callable[[], object]:
@@ -105,6 +122,16 @@ def _event() -> torch.cuda.Event:
 
 def slopes(heads: int) -> Tensor:
     return head_slopes(SlopeSchedule.MINIMAX, heads, 0, 4).cuda()
+
+
+def _errors(
+    names: tuple[str, ...], actual: list[Tensor], expected: list[Tensor]
+) -> dict[str, float]:
+    errors = {}
+    for name, a, e in zip(names, actual, expected, strict=True):
+        a, e = (x.double().transpose(0, 1).flatten(1) for x in (a, e))
+        errors[name] = float(((a - e).norm(dim=1) / e.norm(dim=1)).max())
+    return errors
 
 
 def _results(

@@ -18,6 +18,7 @@ SDPA = "torch scaled_dot_product_attention, causal"
 Part = Callable[[], list[Figure]]
 COMPILED = ("kernels_compiled", "kernels_shared_memory")
 EXACT = ("exactness_bf16", "exactness_fp32", "exactness_packed_fp32", "exactness_tree_fp32")
+TREE = ("tree_attention_exactness_bf16", "tree_attention_exactness_fp32")
 
 
 def run(options: Options) -> list[Figure]:
@@ -25,6 +26,7 @@ def run(options: Options) -> list[Figure]:
     parts: dict[tuple[str, ...], Part] = {
         COMPILED: compiled,
         EXACT: exactness,
+        TREE: tree_exactness,
         ("lightning_vs_sdpa_64k",): against_softmax,
         ("lightning_vs_fla_32k",): against_fla,
         ("tree_vs_flex",): against_flex,
@@ -50,9 +52,9 @@ def compiled() -> list[Figure]:
         return _missing(COMPILED, "triton is not installed: requirements/gpu.txt")
     from bench import _compile_ahead as ahead
 
-    kernels = list(ahead.lightning_kernels(128))
+    kernels = list(ahead.kernels(128))
     most = max(shared for _, shared in kernels)
-    setup = f"lightning attention, heads of 128, for sm_{ahead.TARGET[1]}"
+    setup = f"lightning and tree attention, bf16 heads of 128, for sm_{ahead.TARGET[1]}"
     return [
         _figure("kernels_compiled", len(kernels), "kernels", setup=setup),
         _figure("kernels_shared_memory", most, "B", f"at most {ahead.SHARED_BYTES}", setup=setup),
@@ -78,6 +80,20 @@ def exactness() -> list[Figure]:
     ):  # fmt: skip
         each = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
         figures.append(_figure(metric, max(errors.values()), "", bar, setup=f"{setup}; {each}"))
+    return figures
+
+
+def tree_exactness() -> list[Figure]:
+    from bench import _gpu_cases as cases
+
+    figures = []
+    for metric, bar, dtype in zip(
+        TREE, ("at most 0.01", "at most 0.00001"), (torch.bfloat16, torch.float32), strict=True
+    ):
+        errors = cases.tree_exactness(cases.turns(1024, 33, 16, 2), dtype)
+        each = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+        setup = f"1,024 tokens, then 2 chains of 16 turns of 33; 8 heads of 128; {each}"
+        figures.append(_figure(metric, max(errors.values()), "", bar, setup=setup))
     return figures
 
 

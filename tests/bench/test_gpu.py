@@ -15,6 +15,7 @@ def test_figures_that_need_a_gpu_are_null_with_the_reason(monkeypatch: pytest.Mo
     figures = gpu.run(Options())
     assert {figure.metric for figure in figures} == {
         *gpu.EXACT,
+        *gpu.TREE,
         "lightning_vs_sdpa_64k",
         "lightning_vs_fla_32k",
         "tree_vs_flex",
@@ -31,7 +32,7 @@ def test_a_part_that_fails_is_a_null_figure_and_the_next_part_runs(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(gpu, "compiled", lambda: [])
     monkeypatch.setattr(gpu, "exactness", fails)
-    for name in ("against_softmax", "against_fla", "against_flex"):
+    for name in ("tree_exactness", "against_softmax", "against_fla", "against_flex"):
         monkeypatch.setattr(gpu, name, lambda name=name: [gpu._figure(name, 1.0, "x")])
     figures = {figure.metric: figure for figure in gpu.run(Options())}
     assert figures["exactness_bf16"].setup == "RuntimeError: out of memory"
@@ -41,12 +42,14 @@ def test_a_part_that_fails_is_a_null_figure_and_the_next_part_runs(
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is Linux only")
 def test_every_kernel_compiles_for_a_gpu_that_is_not_here() -> None:
     from bench import _compile_ahead as ahead
-    from engine.kernels.lightning import triton_kernels
+    from engine.kernels.lightning import triton_kernels as lightning
+    from engine.kernels.tree import triton_kernels as tree
 
-    compiled = dict(ahead.lightning_kernels(16))
+    compiled = dict(ahead.kernels(16))
     kernels = {
         name
-        for name, value in vars(triton_kernels).items()
+        for module in (lightning, tree)
+        for name, value in vars(module).items()
         if hasattr(value, "arg_names") and not name.startswith("_")
     }
     assert set(compiled) == kernels

@@ -219,17 +219,20 @@ class _Triton(torch.autograd.Function):
         return d_q, d_k, d_v, entering[grid.root_nodes], None, None
 
 
-def _shape(q: Tensor, v: Tensor, grid: _Grid) -> dict[str, Any]:
-    """The fixed configuration for these head dims."""
-    dim = _block(q.shape[3])
+def configuration(dim: int, width: int, dtype: torch.dtype) -> dict[str, Any]:
+    """Tiles and warps for keys of `dim` and values of `width`, the same for all kernels."""
+    padded = _block(dim)
     return {
-        "C": grid.chunk,
-        "D": dim,
-        "E": min(STATE_COLUMNS, _block(v.shape[3])),
-        "PRECISION": "tf32" if q.dtype == torch.bfloat16 else "ieee",
-        "num_warps": 4 if dim <= 64 else 8,
+        "D": padded,
+        "E": min(STATE_COLUMNS, _block(width)),
+        "PRECISION": "tf32" if dtype == torch.bfloat16 else "ieee",
+        "num_warps": 4 if padded <= 64 else 8,
         "num_stages": 1,
     }
+
+
+def _shape(q: Tensor, v: Tensor, grid: _Grid) -> dict[str, Any]:
+    return {"C": grid.chunk, **configuration(q.shape[3], v.shape[3], q.dtype)}
 
 
 def _sizes(q: Tensor, v: Tensor) -> tuple[int, int, int]:
