@@ -85,7 +85,7 @@ class TorchSampler:
     def open(
         self, ids: Sequence[int], copies: int, max_tokens: int, temperature: float
     ) -> list[int]:
-        self._check(ids, max_tokens)
+        self._check([], ids, max_tokens)
         free = self._free_rows(copies)
         prompt = Prompt(list(ids[:-1]), shared=copies > 1 and len(ids) > SHARE_FROM)
         self._slots.clear(free)
@@ -93,7 +93,7 @@ class TorchSampler:
 
     def extend(self, sequence: int, ids: Sequence[int], max_tokens: int) -> None:
         one = self._between_turns(sequence)
-        self._begin_turn(one, [*one.ids, *ids], max_tokens)
+        self._begin_turn(one, one.ids, ids, max_tokens)
 
     def mark(self, sequence: int) -> int:
         one = self._find(sequence)
@@ -112,7 +112,7 @@ class TorchSampler:
     def rewind(self, sequence: int, mark: int, ids: Sequence[int], max_tokens: int) -> None:
         one = self._between_turns(sequence)
         found = self._find_mark(one, mark)
-        self._begin_turn(one, [*found.ids, *ids], max_tokens)
+        self._begin_turn(one, found.ids, ids, max_tokens)
         if found.boundary is None:
             self._slots.clear([one.row])
         else:
@@ -126,15 +126,14 @@ class TorchSampler:
     ) -> int:
         one = self._find(sequence)
         found = self._find_mark(one, mark)
-        whole = [*found.ids, *ids]
-        self._check(whole, max_tokens)
+        self._check(found.ids, ids, max_tokens)
         (row,) = self._free_rows(1)
         if found.boundary is None:
             self._slots.clear([row])
         else:
             self._slots.copy(one.row, [row])
             self._slots.resume(row, found.boundary)
-        return self._add(row, whole, one.prompt, max_tokens, temperature)
+        return self._add(row, [*found.ids, *ids], one.prompt, max_tokens, temperature)
 
     def release(self, mark: int) -> None:
         if self._marks.pop(mark, None) is None:
@@ -216,9 +215,12 @@ class TorchSampler:
         one.sampling = False
         return SampledTurn(one.handle, one.ids[one.turn :], one.logprobs, one.versions, ended)
 
-    def _begin_turn(self, one: _Sequence, ids: list[int], max_tokens: int) -> None:
-        self._check(ids, max_tokens)
-        one.ids, one.turn, one.room = ids, len(ids), max_tokens
+    def _begin_turn(
+        self, one: _Sequence, context: list[int], ids: Sequence[int], max_tokens: int
+    ) -> None:
+        self._check(context, ids, max_tokens)
+        one.ids = [*context, *ids]
+        one.turn, one.room = len(one.ids), max_tokens
         one.logprobs, one.versions, one.sampling = [], [], True
 
     def _add(
@@ -229,17 +231,17 @@ class TorchSampler:
         self._owners[row] = self._sequences[one.handle] = one
         return one.handle
 
-    def _check(self, ids: Sequence[int], max_tokens: int) -> None:
-        if not ids:
+    def _check(self, context: Sequence[int], ids: Sequence[int], max_tokens: int) -> None:
+        length, vocabulary = len(context) + len(ids), len(self._model.embedding.weight)
+        if not length:
             raise ValueError("the prompt is empty: a sequence needs at least one token")
-        vocabulary = len(self._model.embedding.weight)
-        if not 0 <= min(ids) <= max(ids) < vocabulary:
+        if ids and not 0 <= min(ids) <= max(ids) < vocabulary:
             raise ValueError(
                 f"token ids from {min(ids)} to {max(ids)}; the model knows 0 to {vocabulary - 1}"
             )
-        if max_tokens < 1 or len(ids) + max_tokens > self._max_tokens:
+        if max_tokens < 1 or length + max_tokens > self._max_tokens:
             raise ValueError(
-                f"a context of {len(ids)} tokens and a turn of up to {max_tokens}; a sequence "
+                f"a context of {length} tokens and a turn of up to {max_tokens}; a sequence "
                 f"holds at most {self._max_tokens}, and a turn has at least one"
             )
 
