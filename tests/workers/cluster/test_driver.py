@@ -79,10 +79,12 @@ def test_a_run_goes_through_its_stages_though_ingest_fails_meanwhile(start, inge
         "train/step_s", "train/tokens", "pool/staleness_mean", "pool/staleness_max",
         "pool/wait_s", "rollout/reward_mean", "rollout/success", "rollout/length",
         "rollout/trajectories_per_s", "rollout/tokens_per_s", "rollout/zero_variance_groups",
-        "time/busy_share_rollout", "time/busy_share_trainer",
+        "time/busy_share_rollout", "time/busy_share_trainer", "train/tree_token_ratio",
+        "train/tree_saved_flops_share", "train/tree_saved_memory_share",
     ):  # fmt: skip
         assert series(ingest, name), name
     assert sorted(series(ingest, "eval/completion_rate")) == [6, 8, 10, 11]
+    assert [event["step"] for event in ingest.of_kind("tree")] == [7, 8, 10]
     assert max(series(ingest, "pool/staleness_max").values()) <= 2
     assert_pool_conserves(ingest)
     assert [e["tasks"] for e in end["summary"]["evaluations"]] == [12, 10, 10, 12]
