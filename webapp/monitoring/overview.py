@@ -117,7 +117,7 @@ TREE_PANELS = [
         "tree_ratio",
         gettext_lazy("Token ratio"),
         ("train/tree_token_ratio",),
-        gettext_lazy("tokens of the samples / tokens computed"),
+        gettext_lazy("ratio"),
     ),
     Panel(
         "tree_flops",

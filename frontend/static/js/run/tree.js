@@ -82,6 +82,7 @@ function draw() {
   box.replaceChildren(picture);
   readout?.replaceChildren(sentence);
   one("#tree-about")?.replaceChildren(t("trainer step %(n)s", { n: number(tree.step) }), " · ", h("time", {}, absolute(tree.at)));
+  one("#tree-depth")?.replaceChildren(t("The longest has %(n)s tokens.", { n: number(depth) }));
   const left = tree.nodes - places.length;
   one("#tree-left-out")?.replaceChildren(left ? t("The smallest %(n)s of %(all)s blocks are left out.", { n: number(left), all: number(tree.nodes) }) : "");
   if (latest) latest.disabled = shown === newest;
