@@ -202,7 +202,7 @@ class Trainer:
             self._collect_gradients()
             all_logprobs[one.place] = found.logprobs.detach()
             sums = torch.stack([found.entropies.sum(), found.likeliest.sum(), terms.clipped.sum()])
-            work = torch.tensor(astuple(one.work))
+            work = torch.tensor(astuple(one.work), dtype=torch.float64)
             totals += torch.cat([loss.detach()[None], sums / loss_tokens, work])
         self._sum_over_ranks(all_logprobs, totals, *(p.grad for p in self.model.parameters()))
         statistics = optimizer.step()
