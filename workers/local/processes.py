@@ -52,6 +52,7 @@ class Service:
     probe: Probe
     depends_on: tuple[str, ...] = ()
     health: Probe | None = None  # asked while it runs; None: it is well while its process lives
+    carries_runs: bool = False  # they would end with it: that it hangs is told, not cured
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 3.0
 
@@ -136,6 +137,7 @@ def processes(layout: Layout) -> tuple[Service, ...]:
             ray_env(layout),
             jobs,
             health=jobs,
+            carries_runs=True,
             stop_seconds=4.0,
         ),
         Service(

@@ -194,6 +194,10 @@ class Supervisor:
                 self._end_leftovers(name)
                 self._retry_later(child, LATE)
         elif is_hung(child):
+            if child.service.carries_runs:
+                self.say(f"{name} {how_long()}. Runs go on; `caravan down` and `up` start it again")
+                child.silent = 0
+                return
             self._end_leftovers(name)
             self._retry_later(child, how_long())
         elif now - child.started > STEADY_SECONDS:
