@@ -133,7 +133,9 @@ def test_its_checkpoints_come_in_parts(begun: services.Begun, api: Api, settings
     assert downloaded(answer) == whole
 
 
-@pytest.mark.parametrize("tab", ["", "charts", "pool", "tree", "devices", "config", "logs", "checkpoints"])
+@pytest.mark.parametrize(
+    "tab", ["", "charts", "pool", "tree", "devices", "config", "logs", "checkpoints"]
+)
 def test_every_page_of_it_opens(begun: services.Begun, owner: User, client: Any, tab: str) -> None:
     client.force_login(owner)
     assert client.get(f"/runs/{begun.run.pk}/{tab}").status_code == 200
