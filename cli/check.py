@@ -1,4 +1,4 @@
-"""`caravan check`: format, lint, types, migrations, API schema, templates, translations, scripts."""
+"""`caravan check`: format, lint, types, migrations, API schema, templates, texts, scripts."""
 
 import os
 import shutil
