@@ -116,7 +116,7 @@ def test_it_plans_a_run() -> None:
     assert done.exit_code == 0
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     assert any(line.startswith("keys and values, 192 slots of 160 tokens") for line in lines)
-    assert any(line.startswith("rl 70 192 30,720 ") for line in lines)
+    assert any(line.startswith("rl 100 192 30,720 ") for line in lines)
 
 
 def test_the_json_of_a_run_says_what_the_planner_says() -> None:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from engine.models.hybrid import GenerationCache, HybridCache, HybridConfig, HybridForCausalLM
 from engine.models.hybrid.config import LIGHTNING, SOFTMAX
+from engine.models.hybrid.decode import Decoder
 from engine.models.hybrid.mixers import LightningMixer, SoftmaxMixer
 
 SEVEN_TO_ONE = [LIGHTNING] * 7 + [SOFTMAX]
@@ -111,9 +112,9 @@ def test_31_prefill_and_decode_give_the_same_logits_past_256_tokens(
     prefill = model(ids).logits[:, 300:]
     cache = HybridCache.empty(model.config, 1, 330)
     model.hidden(ids[:, :300], cache)
-    live = torch.tensor([True])
-    decoded = [model.hidden(ids[:, token, None], cache, live=live) for token in range(300, 330)]
-    logits = model.logits(torch.cat(decoded, dim=1))
+    decoder = Decoder(model)
+    decoded = [decoder.step(ids[:, token], cache) for token in range(300, 330)]
+    logits = model.logits(torch.stack(decoded, dim=1))
     assert torch.allclose(
         torch.log_softmax(logits, dim=-1), torch.log_softmax(prefill, dim=-1), atol=1e-4
     )
