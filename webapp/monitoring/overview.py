@@ -123,14 +123,14 @@ TREE_PANELS = [
         "tree_flops",
         gettext_lazy("FLOPs saved"),
         ("train/tree_saved_flops_share",),
-        gettext_lazy("share of the unmerged batch"),
+        gettext_lazy("share of the batch"),
         share=True,
     ),
     Panel(
         "tree_memory",
         gettext_lazy("Memory saved"),
         ("train/tree_saved_memory_share",),
-        gettext_lazy("share of the unmerged batch"),
+        gettext_lazy("share of the batch"),
         share=True,
     ),
 ]

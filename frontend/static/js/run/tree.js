@@ -105,6 +105,7 @@ on("tree", (message) => {
   const follows = shown === newest;
   newest = message.tree;
   if (follows) shown = newest;
+  if (earlier && follows) earlier.disabled = false;
   draw();
 });
 document.addEventListener("themechange", draw);
