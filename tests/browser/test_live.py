@@ -154,14 +154,14 @@ def test_the_pool_is_live_and_conserves(visit, owner, working) -> None:
     def report(produced: int) -> None:
         working.at = time.time()
         working.report(
-            "pool", kind="pool", trainer_version=9, produced=produced, consumed=4000,
+            "pool", kind="pool", trainer_version=9, produced=produced, consumed=3904, leased=96,
             waiting=321, discarded={"stale": 0}, categories={"3 hops": 300, "4 hops": 21},
             target={"3 hops": 0.6}, staleness={"0": 321}, oldest_s=1.0,
         )  # fmt: skip
         working.send()
 
     aside(report, 4321)
-    expect(page.locator("#pool-law")).to_contain_text("4\u202f321 = 4\u202f000 + 321 + 0 ✓")
+    expect(page.locator("#pool-law")).to_contain_text("4\u202f321 = 3\u202f904 + 321 + 96 + 0 ✓")
     expect(page.locator("#pool-categories")).to_contain_text("over")
     aside(report, 4400)
     expect(page.locator("#pool-law")).to_contain_text("does not hold")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from operator import mul
 from typing import Any
 
+CHECKPOINT_EVERY = 10  # steps of reinforcement
 REASONS = ("stale", "zero_variance", "infra_error", "truncated")
 
 
@@ -128,6 +129,7 @@ class Pool:
     produced: int = 0
     consumed: int = 0
     waiting: int = 0
+    leased: int = 0
     discarded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
 
     def step(self, batch: int, version: int) -> dict[str, Any]:
@@ -140,7 +142,9 @@ class Pool:
             self.discarded[reason] += lost
         taken = min(self.waiting, batch)
         self.waiting -= taken
-        self.consumed += taken
+        self.leased += taken
+        if version % CHECKPOINT_EVERY == 0:
+            self.consumed, self.leased = self.consumed + self.leased, 0
         three = min(self.waiting, round(self.waiting * self.random.uniform(0.45, 0.72)))
         ages: dict[str, int] = {}
         for _ in range(self.waiting):
@@ -152,6 +156,7 @@ class Pool:
             "produced": self.produced,
             "consumed": self.consumed,
             "waiting": self.waiting,
+            "leased": self.leased,
             "discarded": dict(self.discarded),
             "categories": {"3 hops": three, "4 hops": self.waiting - three},
             "target": {"3 hops": 0.6, "4 hops": 0.6},

@@ -9,7 +9,7 @@ import { t } from "../i18n.js";
 import { follow, on, runId } from "./page.js";
 
 /**
- * @typedef {{at: number, trainer_version: number, produced: number, consumed: number, waiting: number, discarded: Record<string, number>, categories: Record<string, number>, target: Record<string, number>, staleness: Record<string, number>, oldest_s: number}} Snapshot
+ * @typedef {{at: number, trainer_version: number, produced: number, consumed: number, waiting: number, leased?: number, discarded: Record<string, number>, categories: Record<string, number>, target: Record<string, number>, staleness: Record<string, number>, oldest_s: number}} Snapshot
  * @typedef {{id: number, at: number, text: string, waited_s: number}} Decision
  */
 
@@ -34,15 +34,21 @@ function draw() {
   const gone = sum(now.discarded);
   fill("pool-stats",
     stat(t("Produced"), number(now.produced)), stat(t("Consumed"), number(now.consumed)), stat(t("Waiting"), `${number(now.waiting)}`, t("of at most %(n)s", { n: data.capacity })),
+    stat(t("Leased"), number(leased(now)), t("until a checkpoint covers them")),
     stat(t("Discarded"), number(gone)), stat(t("Trainer version"), number(now.trainer_version)), stat(t("Oldest waits"), duration(now.oldest_s)));
-  const balanced = now.produced === now.consumed + now.waiting + gone;
+  const balanced = now.produced === now.consumed + now.waiting + leased(now) + gone;
   const law = /** @type {HTMLElement} */ (one("#pool-law"));
   law.className = balanced ? "small muted" : "notice notice-bad";
-  law.textContent = `${t("Conservation")}: ${number(now.produced)} = ${number(now.consumed)} + ${number(now.waiting)} + ${number(gone)} ${balanced ? "✓" : t("does not hold: groups are missing")} · ${absolute(now.at).slice(11)}`;
+  law.textContent = `${t("Conservation")}: ${number(now.produced)} = ${number(now.consumed)} + ${number(now.waiting)} + ${number(leased(now))} + ${number(gone)} ${balanced ? "✓" : t("does not hold: groups are missing")} · ${absolute(now.at).slice(11)}`;
   categories(now);
   staleness(now);
   discarded(now, gone);
   chart();
+}
+
+/** Groups that the trainer holds. @param {Snapshot} snapshot */
+function leased(snapshot) {
+  return snapshot.leased ?? 0;
 }
 
 /** @param {string} label @param {string} value @param {string} [small] */
@@ -107,11 +113,12 @@ function chart() {
   const line = (/** @type {string} */ name, /** @type {string} */ tint, /** @type {(s: Snapshot) => number} */ get) => ({ name, colour: tint, dash: /** @type {"solid"} */ ("solid"), stacked: true, x, y: history.map(get) });
   const produced = { name: t("Produced"), colour: colour("--text"), dash: /** @type {"dot"} */ ("dot"), x, y: history.map((s) => s.produced) };
   one("#pool-legend")?.replaceChildren(
-    ...[[t("Consumed"), 0], [t("Waiting"), 4], [t("Discarded"), 7]].map(([name, index]) => h("span", { class: "readout" }, h("span", { class: `key series-${index}` }), name)),
+    ...[[t("Consumed"), 0], [t("Leased"), 1], [t("Waiting"), 4], [t("Discarded"), 7]].map(([name, index]) => h("span", { class: "readout" }, h("span", { class: `key series-${index}` }), name)),
     h("span", { class: "readout" }, h("span", { class: "key key-dot key-text" }), t("Produced")),
   );
   plot.draw([
     line(t("Consumed"), seriesColour(0), (s) => s.consumed),
+    line(t("Leased"), seriesColour(1), leased),
     line(t("Waiting"), seriesColour(4), (s) => s.waiting),
     line(t("Discarded"), seriesColour(7), (s) => sum(s.discarded)),
     produced,
