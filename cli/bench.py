@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from bench.figures import Figure, Options, from_json
@@ -32,7 +33,8 @@ def run_bench(name: str, options: Options, places: Places) -> list[Figure]:
     if name not in names():
         known = ", ".join(names()) or "none"
         raise UserError(f"There is no benchmark {name!r}: there are {known}.")
-    figures: list[Figure] = importlib.import_module(f"bench.{name}").run(options)
+    with _clock(f"caravan bench {name}"):
+        figures: list[Figure] = importlib.import_module(f"bench.{name}").run(options)
     record = {
         "bench": name,
         "commit": commit(),
@@ -45,6 +47,17 @@ def run_bench(name: str, options: Options, places: Places) -> list[Figure]:
     with path.open("a") as file:
         file.write(json.dumps(record) + "\n")
     return figures
+
+
+def _clock(text: str) -> Progress:
+    """A line with the time since its start, on a terminal; a benchmark has no steps to count."""
+    console = Console(stderr=True)
+    clock = Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+        console=console, transient=True, disable=not console.is_terminal,
+    )  # fmt: skip
+    clock.add_task(text, total=None)
+    return clock
 
 
 def stored(name: str, places: Places) -> list[Figure]:
@@ -69,19 +82,22 @@ def show(figures: list[Figure], as_json: bool) -> None:
         for figure in figures:
             print(json.dumps(figure.as_json()))
         return
-    table = Table("metric", "value", "unit", "bar", "passed", "peer", "ratio", "setup", box=None)
+    table = Table("metric", "value", "bar", "passed", "ratio", box=None)
+    table.columns[0].no_wrap = True
+    console = Console()
     for figure in figures:
         table.add_row(
             figure.metric,
-            "not taken" if figure.value is None else f"{figure.value:.4g}",
-            figure.unit,
+            "not taken" if figure.value is None else f"{figure.value:.4g} {figure.unit}",
             figure.bar or "-",
             "yes" if figure.passed else "NO",
-            figure.peer or "-",
             "-" if figure.ratio is None else f"{figure.ratio:.3g}",
-            figure.setup,
         )
-    Console().print(table)
+    console.print(table)
+    for figure in figures:
+        told = [figure.setup, f"beside {figure.peer}" if figure.peer else ""]
+        if said := "; ".join(part for part in told if part):
+            console.print(f"\n{figure.metric}: {said}", markup=False, highlight=False)
 
 
 def _stored_file(places: Places, name: str) -> Path:
