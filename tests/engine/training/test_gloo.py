@@ -8,7 +8,7 @@ import torch.distributed
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
 
-from tests.engine.training.test_trainer import MUON, RL, make_groups, make_trainer
+from tests.engine.training.samples import MUON, RL, make_groups, make_trainer
 
 
 def _rank(rank: int, port: int, folder: str) -> None:

@@ -12,7 +12,7 @@ from engine.planner.flops import training
 from engine.records.events import TreeSnapshot
 from engine.trees.build import build_forest
 from engine.trees.statistics import Cost, Work, batch_icicle, icicle, sharing
-from tests.engine.training.test_trainer import make_trajectory
+from tests.engine.training.samples import make_trajectory
 from tests.engine.trees.test_build import sequence_lists
 
 MODEL = Architecture(
