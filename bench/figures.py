@@ -59,6 +59,21 @@ class Figure:
         }
 
 
+def measured(
+    bench: str,
+    metric: str,
+    value: float | None,
+    unit: str,
+    bar: str = "",
+    *,
+    peer: str = "",
+    setup: str = "",
+) -> Figure:
+    """A figure that is the ratio to its peer itself, where one is named."""
+    ratio = value if peer else None
+    return Figure(bench, metric, value, unit, bar, peer=peer, ratio=ratio, setup=setup)
+
+
 def from_json(stored: dict[str, Any]) -> Figure:
     """The figure that `as_json` wrote; it is judged anew."""
     return Figure(**{key: value for key, value in stored.items() if key != "pass"})

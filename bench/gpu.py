@@ -7,10 +7,13 @@ that the Triton kernels compile to machine code for one.
 import importlib.util
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
-from bench.figures import Figure, Options
+from bench.figures import Figure, Options, measured
+
+_figure = partial(measured, "gpu")
 
 LIMIT_S = 480
 NO_GPU = "no NVIDIA GPU here: the Triton kernels are checked in the interpreter only"
@@ -137,16 +140,3 @@ def _speed(
 
 def _missing(metrics: tuple[str, ...], reason: str) -> list[Figure]:
     return [_figure(metric, None, "", setup=reason) for metric in metrics]
-
-
-def _figure(
-    metric: str,
-    value: float | None,
-    unit: str,
-    bar: str = "",
-    *,
-    peer: str = "",
-    setup: str = "",
-) -> Figure:
-    ratio = value if peer else None
-    return Figure("gpu", metric, value, unit, bar, peer=peer, ratio=ratio, setup=setup)

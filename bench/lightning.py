@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from bench import _lightning_cases as lightning
 from bench._timing import interleaved_min_cpu_seconds
-from bench.figures import Figure, Options
+from bench.figures import Figure, Options, measured
 from engine.kernels.lightning import (
     Packing,
     chunked,
@@ -22,6 +22,8 @@ from engine.kernels.lightning import (
     lightning_step,
     packing,
 )
+
+_figure = partial(measured, "lightning")
 
 ROUNDS = 6
 SDPA = "torch scaled_dot_product_attention"
@@ -211,16 +213,3 @@ def _ratio(metric: str, bar: str, times: Times, rival: str, tokens: int, peer: s
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms"
-
-
-def _figure(
-    metric: str,
-    value: float | None,
-    unit: str,
-    bar: str = "",
-    *,
-    peer: str = "",
-    setup: str = "",
-) -> Figure:
-    ratio = value if peer else None
-    return Figure("lightning", metric, value, unit, bar, peer=peer, ratio=ratio, setup=setup)
