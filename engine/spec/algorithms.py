@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Advantage = Literal[
     "group_normalised",
@@ -62,7 +62,7 @@ PRESETS: dict[Preset, Algorithm] = {
     "reinforce_pp_baseline": Algorithm("group_batch_whitened", "ppo", "token-mean"),
 }
 
-BOUNDS: tuple[Bound, ...] = ("eps_low", "eps_high", "weight_min", "weight_max")
+BOUNDS: tuple[Bound, ...] = get_args(Bound)
 
 # The bounds that each part reads, with their defaults. MiniMax gives no number for CISPO's cap;
 # 2510.13786 finds 4, 5 and 8 alike. GSPO's ratio is length-normalised and hardly moves.
@@ -98,16 +98,7 @@ PEERS: dict[str, dict[str, dict[str, str]]] = {
         "gspo": {"loss": "gspo"},
         "vanilla": {"loss": "ppo"},
     },
-    "loss_agg_mode": {
-        name: {"aggregation": name}
-        for name in (
-            "token-mean",
-            "token-sum",
-            "seq-mean-token-mean",
-            "seq-mean-token-sum",
-            "seq-mean-token-sum-norm",
-        )
-    },
+    "loss_agg_mode": {name: {"aggregation": name} for name in get_args(Aggregation)},
 }
 
 

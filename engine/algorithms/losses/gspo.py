@@ -3,6 +3,7 @@
 import torch
 
 from engine.algorithms.corrections import sequence_mean
+from engine.algorithms.losses.ppo import clipped_surrogate
 from engine.algorithms.tokens import Terms, Tokens
 
 
@@ -13,6 +14,4 @@ def gspo(tokens: Tokens) -> Terms:
     """
     mean = torch.exp(sequence_mean(tokens.log_ratio.detach(), tokens.sequence))
     ratio = mean * torch.exp(tokens.logprobs - tokens.logprobs.detach())
-    low, high = 1 - tokens.bounds["eps_low"], 1 + tokens.bounds["eps_high"]
-    plain, clipped = ratio * tokens.advantages, ratio.clamp(low, high) * tokens.advantages
-    return Terms(-torch.minimum(plain, clipped), clipped < plain)
+    return clipped_surrogate(ratio, tokens)

@@ -1,16 +1,21 @@
 """The clipped surrogate of PPO, with a clip of its own for each side."""
 
 import torch
+from torch import Tensor
 
 from engine.algorithms.tokens import Terms, Tokens
 
 
 def ppo(tokens: Tokens) -> Terms:
-    """-min(r A, clip(r, 1 - eps_low, 1 + eps_high) A) with r = pi / mu (1707.06347, eq. 7).
+    """The clipped surrogate of each token's own ratio (1707.06347, eq. 7)."""
+    return clipped_surrogate(torch.exp(tokens.log_ratio), tokens)
+
+
+def clipped_surrogate(ratio: Tensor, tokens: Tokens) -> Terms:
+    """-min(r A, clip(r, 1 - eps_low, 1 + eps_high) A) for ratios r [tokens].
 
     A token whose ratio has left the band on the side its advantage pushes to has no gradient.
     """
-    ratio = torch.exp(tokens.log_ratio)
     low, high = 1 - tokens.bounds["eps_low"], 1 + tokens.bounds["eps_high"]
     plain, clipped = ratio * tokens.advantages, ratio.clamp(low, high) * tokens.advantages
     return Terms(-torch.minimum(plain, clipped), clipped < plain)
