@@ -1,5 +1,6 @@
 """The experiment specification: what a run is launched with. Imports no torch."""
 
+from engine.spec.base import hop_category
 from engine.spec.experiment import (
     CheckpointSpec,
     EnvironmentSpec,
@@ -8,16 +9,14 @@ from engine.spec.experiment import (
     GateSpec,
     GraphSpec,
     ModelSpec,
-    OptimizerSpec,
     PoolSpec,
-    RlStage,
     RolloutSpec,
-    SftStage,
-    SynthesiseStage,
     TrainerSpec,
-    hop_category,
 )
 from engine.spec.loading import SpecProblem, load_spec, problems_of, spec_hash
+from engine.spec.optimizer import OptimizerSpec
+from engine.spec.rl import RlStage
+from engine.spec.stages import SftStage, SynthesiseStage
 
 __all__ = [
     "CheckpointSpec",

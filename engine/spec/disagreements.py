@@ -4,14 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.spec.algorithms import BOUNDS
-from engine.spec.experiment import (
-    ExperimentSpec,
-    ModelSpec,
-    RlStage,
-    SftStage,
-    SynthesiseStage,
-    hop_category,
-)
+from engine.spec.base import hop_category
+from engine.spec.experiment import ExperimentSpec, ModelSpec
+from engine.spec.rl import RlStage
+from engine.spec.stages import SftStage, SynthesiseStage
 
 
 @dataclass(frozen=True)

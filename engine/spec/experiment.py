@@ -2,27 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from engine.rewards.scheme import RewardScheme
-from engine.spec import algorithms
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
-Hops = Annotated[int, Field(ge=1, le=9)]
-HopsKey = Annotated[str, Field(pattern=r"^[1-9]$")]  # a number of hops as a key of a mapping
-Count = Annotated[int, Field(ge=0, le=1_000_000)]
-
-
-def hop_category(hops: int) -> str:
-    """The category of tasks with this many hops, by which the pool's gate knows them."""
-    return "1 hop" if hops == 1 else f"{hops} hops"
-
-
-class SpecModel(BaseModel):
-    """Base of all parts of a spec: unknown keys are refused and nothing is coerced."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+from engine.spec.base import Hops, Share, SpecModel
+from engine.spec.rl import RlStage
+from engine.spec.stages import SftStage, SynthesiseStage
 
 
 class GraphSpec(SpecModel):
@@ -84,102 +69,6 @@ class ModelSpec(SpecModel):
     vocab_size: int = Field(1000, ge=300, le=200_064)
     embedding_std: float = Field(0.09, gt=0)
     init_std: float = Field(0.05, gt=0)
-
-
-class OptimizerSpec(SpecModel):
-    """Muon for matrices and AdamW for the rest, or AdamW alone; warm-up, then linear decay."""
-
-    kind: Literal["muon", "adamw"] = "adamw"
-    lr: float = Field(4e-4, gt=0, description="AdamW learning rate")
-    muon_lr: float = Field(0.02, gt=0, description="Learning rate of the matrices under muon")
-    betas: tuple[Beta, Beta] = (0.9, 0.95)
-    weight_decay: float = Field(0.01, ge=0)
-    warmup_steps: int = Field(10, ge=0)
-    decay_share: Share = Field(0.5, description="Last share of the steps with linear decay")
-    clip_norm: float = Field(1.0, gt=0)
-
-
-class SynthesiseStage(SpecModel):
-    """Draw tasks from the graph, demonstrate them, keep what the verifier accepts."""
-
-    kind: Literal["synthesise"] = "synthesise"
-    tasks: dict[HopsKey, Count] = Field(
-        default={"1": 3000, "2": 6000, "3": 3000, "4": 3000},
-        description="Training tasks to draw for each number of hops",
-    )
-    demonstrations: dict[HopsKey, Count] = Field(
-        default={"1": 6000, "2": 13_600, "3": 200, "4": 200},
-        description="Demonstrations for each number of hops",
-    )
-    detour_share: Share = Field(0.1, description="Demonstrations with a forced, masked detour")
-    made_up_share: Share = Field(0.3, description="Demonstrations with names of random pieces")
-
-
-class SftStage(SpecModel):
-    """Supervised cold start on the accepted demonstrations."""
-
-    kind: Literal["sft"] = "sft"
-    steps: int = Field(300, ge=1)
-    batch_size: int = Field(64, ge=1)
-    optimizer: OptimizerSpec = OptimizerSpec(
-        kind="muon", lr=2e-3, warmup_steps=50, decay_share=0.4, clip_norm=1.0
-    )
-
-
-class RlStage(SpecModel):
-    """Asynchronous reinforcement learning through the data pool."""
-
-    kind: Literal["rl"] = "rl"
-    algorithm: algorithms.Preset = Field(
-        "cispo", description="A named set of the four parts below; cispo where nothing is known"
-    )
-    advantage: algorithms.Advantage | None = Field(
-        None, description="How much better a trajectory was than expected; empty: the algorithm's"
-    )
-    loss: algorithms.Loss | None = Field(None, description="Policy loss; empty: the algorithm's")
-    aggregation: algorithms.Aggregation | None = Field(
-        None, description="What a token weighs in the loss; empty: the algorithm's"
-    )
-    correction: algorithms.Correction | None = Field(
-        None, description="Weight against the age of the batch, where the loss has none of its own"
-    )
-    eps_low: float | None = Field(None, ge=0, le=1, description="Ratios stay above 1 - eps_low")
-    eps_high: float | None = Field(
-        None, ge=0, description="Ratios, and CISPO's weights, stay below 1 + eps_high"
-    )
-    weight_min: float | None = Field(None, ge=0, description="Smallest weight of icepop")
-    weight_max: float | None = Field(None, gt=0, description="Largest importance weight, absolute")
-    anchor: Literal["rollout"] = Field(
-        "rollout", description="Ratios and weights are taken against the behaviour policy"
-    )
-    hops: list[Hops] = Field(
-        default=[3, 4], min_length=1, description="Numbers of hops of the training tasks"
-    )
-    prompts_per_step: int = Field(24, ge=1)
-    group_size: int = Field(8, ge=2)
-    steps: int = Field(70, ge=1)
-    optimizer: OptimizerSpec = OptimizerSpec(betas=(0.9, 0.98), clip_norm=0.5, weight_decay=0.0)
-
-    def resolved(self) -> algorithms.Algorithm:
-        """The algorithm with what this stage says of its own."""
-        preset = algorithms.PRESETS[self.algorithm]
-        loss, correction = self.loss or preset.loss, self.correction or preset.correction
-        if self.loss and self.loss != preset.loss and self.correction is None:
-            correction = "none"
-        bounds = algorithms.CORRECTION_BOUNDS[correction] | algorithms.LOSS_BOUNDS[loss]
-        given = {name: getattr(self, name) for name in algorithms.BOUNDS}
-        bounds = {
-            name: value if given[name] is None else given[name] for name, value in bounds.items()
-        }
-        if loss == "cispo" and self.eps_high is not None:
-            bounds["weight_max"] = 1 + self.eps_high
-        return algorithms.Algorithm(
-            self.advantage or preset.advantage,
-            loss,
-            self.aggregation or preset.aggregation,
-            correction,
-            bounds,
-        )
 
 
 Stage = Annotated[SynthesiseStage | SftStage | RlStage, Field(discriminator="kind")]
