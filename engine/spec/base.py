@@ -1,5 +1,6 @@
-"""What all parts of a spec are made of: the strict base class and types that occur often."""
+"""What all parts of a spec are made of: the strict base class, frequent types, disagreements."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,3 +21,11 @@ class SpecModel(BaseModel):
     """Base of all parts of a spec: unknown keys are refused and nothing is coerced."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Fields that cannot all be honoured; the message stands at each of them."""
+
+    message: str
+    paths: tuple[str, ...]

@@ -1,21 +1,12 @@
 """Pairs of fields that are each valid and cannot both be honoured."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from engine.spec.algorithms import BOUNDS
-from engine.spec.base import hop_category
+from engine.spec.base import Disagreement, hop_category
 from engine.spec.experiment import ExperimentSpec, ModelSpec
 from engine.spec.rl import RlStage
 from engine.spec.stages import SftStage, SynthesiseStage
-
-
-@dataclass(frozen=True)
-class Disagreement:
-    """Fields that cannot all be honoured; the message stands at each of them."""
-
-    message: str
-    paths: tuple[str, ...]
 
 
 def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
