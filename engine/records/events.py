@@ -190,6 +190,9 @@ class CheckpointSaved(Item):
     path: Annotated[str, Field(max_length=500, description="Relative to the run's storage")]
     files: dict[str, dict[str, Any]]  # name -> {size, sha256}
     final: bool = False
+    parent: Annotated[
+        str, Field(max_length=500, description="Path of the checkpoint that its stage began with")
+    ] = ""
 
 
 class Gap(Item):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from engine.spec import lineage
 from engine.spec.algorithms import BOUNDS
 from engine.spec.base import Disagreement, hop_category
 from engine.spec.experiment import ExperimentSpec, ModelSpec
@@ -121,6 +122,7 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
         )
         return
     yield from _of_synthesis(spec, first)
+    yield from lineage.disagreements_of(spec.stages)
     for index, stage in enumerate(spec.stages[1:], start=1):
         path = f"stages.{index}"
         if isinstance(stage, SynthesiseStage):

@@ -5,11 +5,12 @@ from typing import Literal
 from pydantic import Field
 
 from engine.spec import algorithms
-from engine.spec.base import Hops, SpecModel
+from engine.spec.base import Hops
+from engine.spec.lineage import TrainedStage
 from engine.spec.optimizer import OptimizerSpec
 
 
-class RlStage(SpecModel):
+class RlStage(TrainedStage):
     """Asynchronous reinforcement learning through the data pool."""
 
     kind: Literal["rl"] = "rl"

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from engine.spec.base import Count, HopsKey, Share, SpecModel
+from engine.spec.lineage import TrainedStage
 from engine.spec.optimizer import OptimizerSpec
 
 
@@ -24,7 +25,7 @@ class SynthesiseStage(SpecModel):
     made_up_share: Share = Field(0.3, description="Demonstrations with names of random pieces")
 
 
-class SftStage(SpecModel):
+class SftStage(TrainedStage):
     """Supervised cold start on the accepted demonstrations."""
 
     kind: Literal["sft"] = "sft"

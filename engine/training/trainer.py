@@ -169,6 +169,15 @@ class Trainer:
         self._refresh_copy()
         return meta
 
+    def load_weights(self, folder: Path) -> None:
+        """Takes the weights of a checkpoint folder, and nothing else.
+
+        Raises CheckpointError where it is damaged.
+        """
+        read_checkpoint(folder)
+        self.model.load_state_dict(read_tensors(folder, "model"))
+        self._refresh_copy()
+
     def _optimizer(self) -> StageOptimizer:
         if self.optimizer is None:
             raise RuntimeError("No stage has begun: call begin first")

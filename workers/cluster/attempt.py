@@ -8,6 +8,7 @@ import ray
 
 from engine.records.events import CheckpointSaved, StageChange
 from engine.spec import ExperimentSpec, SynthesiseStage
+from engine.spec.lineage import TrainedStage, ancestors, parent_of
 from engine.telemetry.reporter import Reporter
 from workers.cluster import evaluation, limits
 from workers.cluster.control import Control
@@ -22,6 +23,11 @@ def _latest_file(attempt: int) -> str:
     """Names the newest checkpoint of one attempt: one that still runs somewhere, though a newer
     one was started, cannot move where the next goes on."""
     return f"checkpoints/attempt-{attempt}/latest.json"
+
+
+def _final_file(attempt: int, stage: int) -> str:
+    """Names the checkpoint with which a stage ended in one attempt."""
+    return f"checkpoints/attempt-{attempt}/final-of-stage-{stage}.json"
 
 
 @dataclass(frozen=True)
@@ -80,13 +86,40 @@ class Attempt:
         """The step of this stage from which the attempt goes on."""
         return self.resume.step if self.resume and self.resume.stage == index else 0
 
+    def final(self, index: int) -> Position:
+        """The checkpoint with which a finished stage ended, in this attempt or one before it."""
+        for number in range(self.number, 0, -1):
+            path = self.storage.fetch(_final_file(number, index))
+            if path is not None:
+                return Position(**json.loads(path.read_text()))
+        raise FileNotFoundError(
+            f"Stage {index} ({self.spec.stages[index].kind}) left no final checkpoint on the run's "
+            "storage, and a later stage needs it."
+        )
+
+    def parent(self, index: int) -> Position | None:
+        """The final checkpoint that a stage begins with; None: the model as it was made."""
+        parent = parent_of(self.spec.stages, index)
+        return None if parent is None else self.final(parent)
+
     def begin(self, index: int) -> None:
-        """Have the trainers begin a stage; where it is resumed, from its checkpoint."""
+        """Have the trainers begin a stage with its parent's final weights; where it is resumed,
+        from its checkpoint."""
         resumed = self.resume is not None and self.resume.stage == index
         checkpoint = self.resume.path if self.resume is not None and resumed else None
         before = self.steps_before(index)
+        parent = self.parent(index)
+        if parent is not None:
+            kind = self.spec.stages[index].kind
+            self.reporter.log(f"Stage {index} ({kind}) begins with {parent.path}.")
         metas = self.crew.all_trainers(
-            "begin", index, before, checkpoint, limit_s=limits.START_S, what="the trainer to begin"
+            "begin",
+            index,
+            before,
+            checkpoint,
+            parent.path if parent is not None else None,
+            limit_s=limits.START_S,
+            what="the trainer to begin",
         )
         if checkpoint is not None:
             self.totals = Totals(**metas[0]["totals"])
@@ -109,12 +142,18 @@ class Attempt:
         if self.saved == (index, step):
             return
         name = f"checkpoints/attempt-{self.number}/stage-{index}-step-{step:06d}"
-        meta = {"stage": index, "totals": asdict(self.totals)}
+        parent = self.parent(index)
+        meta = {
+            "stage": index,
+            "totals": asdict(self.totals),
+            "parent": asdict(parent) if parent is not None else None,
+        }
         call = self.crew.trainers[0].save.remote(name, meta)
         version, files = self.crew.wait([call], limits.SAVE_S, "the checkpoint")[0]
-        self.storage.write_json(
-            _latest_file(self.number), asdict(Position(index, step, version, name))
-        )
+        position = asdict(Position(index, step, version, name))
+        if final:  # first: where the latest is the final one, nobody writes this any more
+            self.storage.write_json(_final_file(self.number, index), position)
+        self.storage.write_json(_latest_file(self.number), position)
         self.reporter.spool.add(
             CheckpointSaved,
             stage=index,
@@ -123,6 +162,7 @@ class Attempt:
             path=name,
             files=files,
             final=final,
+            parent=parent.path if parent is not None else "",
         )
         self.saved = (index, step)
 
@@ -165,15 +205,29 @@ class Attempt:
 
     def gain(self) -> dict[str, float]:
         """Completion on the held-out tasks at the end of the last stage that was judged, minus
-        that at the end of the first, over all attempts; empty where there are not two."""
-        kept = []
-        for index, stage in enumerate(self.spec.stages):
-            if isinstance(stage, SynthesiseStage):
-                continue
-            path = self.storage.fetch(_outcomes_file("held_out", index, stage.steps))
-            if path is not None:
-                kept.append([Outcome(**one) for one in json.loads(path.read_text())["outcomes"]])
-        return evaluation.gain(kept[0], kept[-1]) if len(kept) > 1 else {}
+        that at the end of the first in its line, over all attempts, and which stages these are;
+        empty where there are not two."""
+        judged = [
+            index
+            for index, stage in enumerate(self.spec.stages)
+            if isinstance(stage, TrainedStage) and self._held_out(index) is not None
+        ]
+        if not judged:
+            return {}
+        line = [at for at in reversed(ancestors(self.spec.stages, judged[-1])) if at in judged]
+        before, after = self._held_out(line[0]) if line else None, self._held_out(judged[-1])
+        if before is None or after is None:
+            return {}
+        found = evaluation.gain(before, after)
+        return {**found, "gain_from_stage": line[0], "gain_to_stage": judged[-1]} if found else {}
+
+    def _held_out(self, index: int) -> list[Outcome] | None:
+        """What the held-out tasks came to at the end of a stage."""
+        stage = self.spec.stages[index]
+        path = self.storage.fetch(_outcomes_file("held_out", index, getattr(stage, "steps", 0)))
+        if path is None:
+            return None
+        return [Outcome(**one) for one in json.loads(path.read_text())["outcomes"]]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from engine.spec import ExperimentSpec
 from engine.spec.code import code_version
 from workers.cluster.storage import RunStorage
 
-FORMAT = 1
+FORMAT = 2
 _FILE = "format.json"
 
 

@@ -2,6 +2,7 @@
 
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -70,16 +71,19 @@ class TrainerActor:
         )
         return f"{self._trainer.model.num_parameters():,} parameters, {self._trainer.dtype}"
 
-    def begin(self, index: int, steps_before: int, checkpoint: str | None) -> dict[str, Any]:
-        """Start a stage, from a checkpoint of this stage where one is given; its meta data."""
+    def begin(
+        self, index: int, steps_before: int, checkpoint: str | None, parent: str | None
+    ) -> dict[str, Any]:
+        """Start a stage with the weights of `parent`, then take up `checkpoint`, which is of this
+        stage, where one is given; its meta data."""
         stage = self._stage(index)
+        if parent is not None:
+            self._trainer.load_weights(self._folder(parent))
+            self._trainer.version += 1  # samplers that hold other weights of this version reload
         self._trainer.begin(stage)
         meta: dict[str, Any] = {}
         if checkpoint is not None:
-            folder = self._storage.fetch(checkpoint)
-            if folder is None:
-                raise FileNotFoundError(f"{checkpoint} is not on the run's storage any more.")
-            meta = self._trainer.load(folder)
+            meta = self._trainer.load(self._folder(checkpoint))
         self._steps_before = steps_before
         if isinstance(stage, SftStage):
             seed = self._spec.seed + index
@@ -140,6 +144,12 @@ class TrainerActor:
         stage = self._spec.stages[index]
         assert isinstance(stage, SftStage | RlStage)
         return stage
+
+    def _folder(self, checkpoint: str) -> Path:
+        folder = self._storage.fetch(checkpoint)
+        if folder is None:
+            raise FileNotFoundError(f"{checkpoint} is not on the run's storage any more.")
+        return folder
 
     def _show_tree(self, batch: list[list[Trajectory]]) -> None:
         """What the batch shared, for people, as often as the model is judged."""

@@ -2,7 +2,18 @@
 
 from dataclasses import asdict
 
-from workers.cluster.attempt import Position, _latest_file, newest_position
+import pytest
+
+from engine.spec import ExperimentSpec, RlStage, SftStage, SynthesiseStage
+from workers.cluster.attempt import (
+    Attempt,
+    Position,
+    _final_file,
+    _latest_file,
+    _outcomes_file,
+    newest_position,
+)
+from workers.cluster.evaluation import Outcome
 from workers.cluster.storage import RunStorage
 
 TOLD = Position(1, 10, 10, "checkpoints/attempt-1/stage-1-step-000010")
@@ -29,3 +40,44 @@ def test_without_a_word_on_storage_it_is_as_it_was_told(tmp_path):
     storage = RunStorage(str(tmp_path))
     assert newest_position(2, TOLD, storage) == TOLD
     assert newest_position(1, None, storage) is None
+
+
+def attempt_of(storage, number, stages):
+    spec = ExperimentSpec(name="line", stages=[SynthesiseStage(), *stages])
+    return Attempt(spec, number, None, storage, None, None, None)
+
+
+def test_a_stage_begins_with_the_final_checkpoint_of_its_parent_over_all_attempts(tmp_path):
+    storage = RunStorage(str(tmp_path))
+    cold = Position(1, 300, 300, "checkpoints/attempt-1/stage-1-step-000300")
+    zombie = Position(2, 70, 377, "checkpoints/attempt-1/stage-2-step-000070")
+    expert = Position(2, 70, 377, "checkpoints/attempt-2/stage-2-step-000070")
+    for number, position in ((1, cold), (1, zombie), (2, expert)):
+        storage.write_json(_final_file(number, position.stage), asdict(position))
+    attempt = attempt_of(storage, 3, [SftStage(), RlStage(), RlStage(start_from=1), RlStage()])
+    assert attempt.parent(1) is None
+    assert (attempt.parent(2), attempt.parent(3)) == (cold, cold)
+    assert attempt.final(2) == expert, "the newest attempt that finished it"
+    with pytest.raises(FileNotFoundError, match=r"Stage 3 \(rl\) left no final checkpoint"):
+        attempt.parent(4)
+
+
+def test_the_gain_is_within_the_line_of_the_last_stage(tmp_path):
+    storage = RunStorage(str(tmp_path))
+    stages = [
+        SftStage(steps=3),
+        RlStage(steps=4),
+        SftStage(steps=5, start_from=1),
+        RlStage(steps=6, start_from=3),
+    ]
+    solved = {1: 1, 2: 9, 3: 4, 4: 8}
+    for index, count in solved.items():
+        outcomes = [
+            Outcome(str(task), "1 hop", True, task < count, 1, 0, 1, 1) for task in range(10)
+        ]
+        name = _outcomes_file("held_out", index, stages[index - 1].steps)
+        storage.write_json(name, {"outcomes": [asdict(one) for one in outcomes]})
+    gain = attempt_of(storage, 1, stages).gain()
+    assert gain["gain"] == pytest.approx(0.7)
+    assert (gain["gain_from_stage"], gain["gain_to_stage"]) == (1, 4)
+    assert attempt_of(storage, 1, stages[:1]).gain() == {}
