@@ -1,0 +1,68 @@
+"""The stage of local repair: its own mistakes on practice tasks, and how they are unlearned."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from engine.spec.base import Disagreement, SpecModel
+from engine.spec.optimizer import OptimizerSpec
+from engine.spec.practice import PracticeSpec
+
+PairLoss = Literal["sigmoid", "ipo", "sigmoid_norm", "sft"]
+BETA = 0.1
+
+
+class DpoStage(SpecModel):
+    """Preference learning from the policy's own tool-call errors and their nearest repair."""
+
+    kind: Literal["dpo"] = "dpo"
+    practice: PracticeSpec = Field(
+        PracticeSpec(), description="What is played at the start of the stage to find errors"
+    )
+    pairs_per_class: int = Field(
+        500, ge=1, description="Pairs of one class of errors, at most: frequent ones would drown"
+    )
+    judged_tasks: int = Field(
+        200, ge=1, description="Held-out tasks on which errors are counted before and after"
+    )
+    loss: PairLoss = Field(
+        "sigmoid",
+        description="sigmoid is DPO; ipo and sigmoid_norm take means over tokens; sft learns the "
+        "repairs as demonstrations, to compare",
+    )
+    beta: float | None = Field(
+        None, gt=0, le=10, description=f"Distance from the start is paid by it; empty: {BETA}"
+    )
+    rpo_weight: float = Field(
+        0.0, ge=0, description="Weight of the likelihood of the repairs, which holds it up"
+    )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=0.5, description="Share of pairs thought to be the wrong way round"
+    )
+    batch_size: int = Field(32, ge=1, description="Pairs of a step")
+    steps: int = Field(50, ge=1)
+    optimizer: OptimizerSpec = OptimizerSpec(
+        lr=1e-4, betas=(0.9, 0.98), clip_norm=1.0, weight_decay=0.0, warmup_steps=5
+    )
+
+    @property
+    def strength(self) -> float:
+        """beta, with its default."""
+        return BETA if self.beta is None else self.beta
+
+
+def disagreements_of(stage: DpoStage, path: str) -> Iterator[Disagreement]:
+    """Fields of the stage that cannot be honoured together."""
+    if stage.loss == "sft":
+        for name in ("beta", "rpo_weight"):
+            if getattr(stage, name):
+                yield Disagreement(
+                    f"The loss sft compares nothing, so that it does not read {name}: leave it out.",
+                    (f"{path}.{name}", f"{path}.loss"),
+                )
+    if stage.label_smoothing and stage.loss != "sigmoid":
+        yield Disagreement(
+            f"The loss {stage.loss} does not read label_smoothing: it is of sigmoid.",
+            (f"{path}.label_smoothing", f"{path}.loss"),
+        )

@@ -1,0 +1,36 @@
+"""Practice: tasks that a stage plays with its own policy before it learns from them."""
+
+from collections.abc import Iterator, Mapping
+
+from pydantic import Field
+
+from engine.spec.base import Disagreement, Hops, SpecModel
+
+
+class PracticeSpec(SpecModel):
+    """Practice tasks that the rollout workers play with the weights at the start of a stage."""
+
+    hops: list[Hops] = Field(
+        default=[3, 4], min_length=1, description="Numbers of hops of the tasks that are played"
+    )
+    tasks: int = Field(500, ge=1, description="Tasks; where fewer were drawn, all of them")
+    attempts: int = Field(1, ge=1, description="Times that each task is played")
+    temperature: float = Field(1.0, gt=0, le=5, description="Of sampling, and of what is learned")
+
+
+def practice_disagreements(
+    practice: PracticeSpec, drawn: Mapping[str, int], slots: int, path: str
+) -> Iterator[Disagreement]:
+    """Where the tasks cannot be played as asked. drawn: training tasks by number of hops."""
+    if missing := sorted(str(hops) for hops in practice.hops if not drawn.get(str(hops))):
+        yield Disagreement(
+            f"This stage practises tasks of {' or '.join(missing)} hops; the first stage draws "
+            "none.",
+            (f"{path}.hops", "stages.0.tasks"),
+        )
+    if practice.attempts > slots:
+        yield Disagreement(
+            f"A task is played {practice.attempts} times at once, a worker keeps at most {slots} "
+            "episodes in flight.",
+            (f"{path}.attempts", "rollout.slots"),
+        )
