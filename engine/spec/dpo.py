@@ -5,7 +5,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from engine.spec.base import Disagreement, SpecModel
+from engine.spec.base import Disagreement
+from engine.spec.lineage import TrainedStage
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.practice import PracticeSpec
 
@@ -13,7 +14,7 @@ PairLoss = Literal["sigmoid", "ipo", "sigmoid_norm", "sft"]
 BETA = 0.1
 
 
-class DpoStage(SpecModel):
+class DpoStage(TrainedStage):
     """Preference learning from the policy's own tool-call errors and their nearest repair."""
 
     kind: Literal["dpo"] = "dpo"
@@ -58,7 +59,7 @@ def disagreements_of(stage: DpoStage, path: str) -> Iterator[Disagreement]:
         for name in ("beta", "rpo_weight"):
             if getattr(stage, name):
                 yield Disagreement(
-                    f"The loss sft compares nothing, so that it does not read {name}: leave it out.",
+                    f"The loss sft compares nothing and does not read {name}: leave it out.",
                     (f"{path}.{name}", f"{path}.loss"),
                 )
     if stage.label_smoothing and stage.loss != "sigmoid":
