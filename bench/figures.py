@@ -2,7 +2,9 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 BAR = re.compile(r"(at least|at most) ([\d.]+)")
@@ -10,9 +12,16 @@ BAR = re.compile(r"(at least|at most) ([\d.]+)")
 
 @dataclass(frozen=True)
 class Options:
-    """What the person asked a benchmark for."""
+    """What the person asked a benchmark for, and what it is given to work with.
 
-    seeds: int = 3
+    seeds: None: as many as the benchmark has by itself. workers: runs at once. folder: where
+    benchmarks keep what they find. say: shows a line of progress.
+    """
+
+    seeds: int | None = None
+    workers: int = 1
+    folder: Path = Path()
+    say: Callable[[str], None] = print
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from workers.local.places import UserError
 
 RECIPE = "kg-search"
 POLL_S = 5
+SEEDS = 3
 LIMIT_S = 3600  # of one run, queueing included
 ENOUGH = 0.95  # a completion rate at the end that makes up for a small gain
 
@@ -40,7 +41,7 @@ class Judged:
 def run(options: Options) -> list[Figure]:
     with Client() as client:
         try:
-            judged = [_judge(client, seed) for seed in range(options.seeds)]
+            judged = [_judge(client, seed) for seed in range(options.seeds or SEEDS)]
         except UserError as error:
             return [_not_taken(metric, str(error)) for metric in METRICS]
     return _figures(judged)

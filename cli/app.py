@@ -197,7 +197,8 @@ def bench(
     name: Annotated[str, typer.Argument(help="Which one; all names if left out.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One object per figure.")] = False,
     stored: Annotated[bool, typer.Option("--stored", help="Judge the last stored result.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="How often to repeat what learns.")] = 3,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of what learns.")] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Runs at once (signature.*).")] = 1,
 ) -> None:
     """Measure, print the figures and keep them with their commit; exit code 0 if all pass."""
     from bench.figures import Options
@@ -205,12 +206,12 @@ def bench(
 
     if not name:
         for known, description in benches.names().items():
-            print(f"{known:12} {description}")
+            print(f"{known:20} {description}")
         return
     if stored:
         figures = benches.stored(name, find_places())
     else:
-        figures = benches.run_bench(name, Options(seeds=seeds), find_places())
+        figures = benches.run_bench(name, Options(seeds, workers), find_places())
     benches.show(figures, as_json)
     raise typer.Exit(0 if figures and all(figure.passed for figure in figures) else 1)
 

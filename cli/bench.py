@@ -4,6 +4,9 @@ import ast
 import importlib
 import json
 import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,17 +18,29 @@ from bench.figures import Figure, Options, from_json
 from workers.local.places import CHECKOUT, Places, UserError
 
 FOLDER = CHECKOUT / "bench"
-NOT_BENCHES = {"__init__", "figures"}
 
 
 def names() -> dict[str, str]:
-    """Every benchmark and the first line of its description."""
+    """Every benchmark and the first line of its description: files and packages with a `run`."""
     found = {}
-    for path in sorted(FOLDER.glob("*.py")):
-        if path.stem not in NOT_BENCHES and not path.stem.startswith("_"):
-            description = ast.get_docstring(ast.parse(path.read_text())) or ""
-            found[path.stem] = description.partition("\n")[0]
-    return found
+    for path in sorted([*FOLDER.glob("*.py"), *FOLDER.glob("*/*.py")]):
+        name = ".".join(path.relative_to(FOLDER).with_suffix("").parts).removesuffix(".__init__")
+        tree = ast.parse(path.read_text())
+        if _runs(tree):
+            found[name] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return dict(sorted(found.items()))
+
+
+def _runs(tree: ast.Module) -> bool:
+    """Whether a file defines `run`, as every benchmark does and no helper."""
+    names = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return "run" in names | {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def run_bench(name: str, options: Options, places: Places) -> list[Figure]:
@@ -33,8 +48,12 @@ def run_bench(name: str, options: Options, places: Places) -> list[Figure]:
     if name not in names():
         known = ", ".join(names()) or "none"
         raise UserError(f"There is no benchmark {name!r}: there are {known}.")
-    with _clock(f"caravan bench {name}"):
-        figures: list[Figure] = importlib.import_module(f"bench.{name}").run(options)
+    if options.workers > 1 and not name.startswith("signature."):
+        raise UserError(f"{name} has nothing to do at once: leave --workers out.")
+    path = _stored_file(places, name)
+    with _clock(f"caravan bench {name}") as say:
+        module = importlib.import_module(f"bench.{name}")
+        figures: list[Figure] = module.run(replace(options, folder=path.parent, say=say))
     record = {
         "bench": name,
         "commit": commit(),
@@ -42,22 +61,23 @@ def run_bench(name: str, options: Options, places: Places) -> list[Figure]:
         "seeds": options.seeds,
         "figures": [figure.as_json() for figure in figures],
     }
-    path = _stored_file(places, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(record) + "\n")
     return figures
 
 
-def _clock(text: str) -> Progress:
-    """A line with the time since its start, on a terminal; a benchmark has no steps to count."""
+@contextmanager
+def _clock(text: str) -> Iterator[Callable[[str], None]]:
+    """The time since its start, on a terminal; gives a function that shows a line of progress."""
     console = Console(stderr=True)
     clock = Progress(
         SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
         console=console, transient=True, disable=not console.is_terminal,
     )  # fmt: skip
     clock.add_task(text, total=None)
-    return clock
+    with clock:
+        yield lambda line: console.print(line, markup=False, highlight=False)
 
 
 def stored(name: str, places: Places) -> list[Figure]:

@@ -51,8 +51,12 @@ def test_numbers_that_are_none_travel_as_null() -> None:
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
-    """A checkout with one benchmark, `tiny`, at commit c1."""
-    (tmp_path / "tiny.py").write_text('"""Takes no time."""\n')
+    """A checkout with two benchmarks, `tiny` and `pack.part`, and helpers, at commit c1."""
+    (tmp_path / "_helper.py").write_text('"""Not a benchmark."""\n')
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "__init__.py").write_text('"""Of helpers."""\n')
+    (tmp_path / "pack" / "part.py").write_text('"""A part."""\nrun = 1\n')
+    (tmp_path / "tiny.py").write_text('"""Takes no time."""\ndef run(options): ...\n')
     module = types.ModuleType("bench.tiny")
     module.run = lambda options: [Figure("tiny", "seeds", float(options.seeds), "")]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bench.tiny", module)
@@ -62,7 +66,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
 
 
 def test_it_lists_benchmarks_with_their_first_line(places: Places) -> None:
-    assert bench.names() == {"tiny": "Takes no time."}
+    assert bench.names() == {"pack.part": "A part.", "tiny": "Takes no time."}
 
 
 def test_it_finds_the_last_result_of_this_commit(
@@ -76,6 +80,20 @@ def test_it_finds_the_last_result_of_this_commit(
     bench.run_bench("tiny", Options(seeds=3), places)
     monkeypatch.setattr(bench, "commit", lambda: "c1")
     assert [figure.value for figure in bench.stored("tiny", places)] == [2.0]
+
+
+def test_it_refuses_workers_where_there_is_one_thing_to_do(places: Places) -> None:
+    with pytest.raises(UserError, match="leave --workers out"):
+        bench.run_bench("tiny", Options(seeds=1, workers=2), places)
+
+
+def test_it_gives_a_benchmark_its_folder(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    monkeypatch.setattr(
+        sys.modules["bench.tiny"], "run", lambda options: given.append(options) or []
+    )
+    bench.run_bench("tiny", Options(), places)
+    assert given[0].folder == places.home / "bench"
 
 
 def test_it_prints_one_object_a_figure(capsys: pytest.CaptureFixture[str]) -> None:
