@@ -26,8 +26,8 @@ class _TokenLogProbs(torch.autograd.Function):
         logprobs = torch.empty(len(targets), dtype=weight.dtype, device=weight.device)
         entropies = torch.empty_like(logprobs)
         likeliest = torch.empty_like(targets, dtype=torch.bool)
-        for rows in _chunks(len(targets), len(weight)):
-            log_p = torch.log_softmax(_logits(hidden[rows], weight, temperature), dim=-1)
+        for rows in row_chunks(len(targets), len(weight)):
+            log_p = torch.log_softmax(scaled_logits(hidden[rows], weight, temperature), dim=-1)
             logprobs[rows] = log_p.gather(1, targets[rows, None])[:, 0]
             entropies[rows] = -torch.linalg.vecdot(torch.softmax(log_p, dim=-1), log_p)
             likeliest[rows] = logprobs[rows] == log_p.amax(dim=-1)
@@ -41,23 +41,25 @@ class _TokenLogProbs(torch.autograd.Function):
         hidden, weight, targets = ctx.saved_tensors
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
-        for rows in _chunks(len(targets), len(weight)):
+        for rows in row_chunks(len(targets), len(weight)):
             part = hidden[rows].to(weight.dtype)
             scale = grads[0][rows, None] / ctx.temperature
-            d_logits = torch.softmax(_logits(part, weight, ctx.temperature), dim=-1).mul_(-scale)
+            d_logits = torch.softmax(scaled_logits(part, weight, ctx.temperature), dim=-1).mul_(
+                -scale
+            )
             d_logits.scatter_add_(1, targets[rows, None], scale)
             d_hidden[rows] = (d_logits @ weight).to(hidden.dtype)
             d_weight.addmm_(d_logits.T, part)
         return d_hidden, d_weight, None, None
 
 
-def _chunks(rows: int, vocabulary: int) -> list[slice]:
+def row_chunks(rows: int, vocabulary: int) -> list[slice]:
     """Slices of the rows whose logits exist at once."""
     size = max(1, min(CHUNK_ROWS, CHUNK_LOGITS // vocabulary))
     return [slice(start, start + size) for start in range(0, rows, size)]
 
 
-def _logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
+def scaled_logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
     logits = hidden.to(weight.dtype) @ weight.T
     return logits if temperature == 1.0 else logits.div_(temperature)
 
