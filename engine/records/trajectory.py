@@ -14,13 +14,28 @@ class StopReason(StrEnum):
     MAX_TOKENS = "max_tokens"
     REPEATED_CALL = "repeated_call"
     INVALID_CALLS = "invalid_calls"
+    TIMED_OUT = "timed_out"
     INTERRUPTED = "interrupted"
     INFRA_ERROR = "infra_error"
 
     @property
     def is_policy(self) -> bool:
         """True where the policy is to blame or to praise, so that the reward may be trained on."""
-        return self not in (StopReason.INTERRUPTED, StopReason.INFRA_ERROR)
+        return self not in (
+            StopReason.TIMED_OUT,
+            StopReason.INTERRUPTED,
+            StopReason.INFRA_ERROR,
+        )
+
+    @property
+    def is_out_of_tokens(self) -> bool:
+        """True where a budget of tokens cut the episode short: of a turn, or of all of it."""
+        return self in (StopReason.MAX_TURN_TOKENS, StopReason.MAX_TOKENS)
+
+    @property
+    def is_truncated(self) -> bool:
+        """True where a budget of tokens or of calls cut the episode short."""
+        return self.is_out_of_tokens or self is StopReason.MAX_CALLS
 
 
 @dataclass

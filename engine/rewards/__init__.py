@@ -2,6 +2,6 @@
 
 from engine.rewards.backtest import Backtest, backtest
 from engine.rewards.scheme import RewardScheme, RewardTerm
-from engine.rewards.score import score
+from engine.rewards.score import give_reward, score
 
-__all__ = ["Backtest", "RewardScheme", "RewardTerm", "backtest", "score"]
+__all__ = ["Backtest", "RewardScheme", "RewardTerm", "backtest", "give_reward", "score"]

@@ -14,7 +14,7 @@ from engine.environments.protocol import Environment, Episode, Observation, Task
 from engine.records.texts import whole_texts
 from engine.records.trajectory import Reward, Segment, Step, StopReason, Trajectory
 from engine.rewards.scheme import RewardScheme
-from engine.rewards.score import score
+from engine.rewards.score import give_reward
 from engine.rollout.sampler import SampledTurn, Sampler
 from engine.spec import EnvironmentSpec
 
@@ -57,7 +57,8 @@ class AgentLoop:
     """Episodes wait in order until the sampler has room for all copies of a task, then run.
 
     Drive it with `step` until `active` is 0, or stop at any time. What an environment raises ends
-    that episode alone, as INFRA_ERROR with an invalid reward.
+    that episode alone, as INFRA_ERROR with an invalid reward; so does its limit of time, as
+    TIMED_OUT. Every step of a trajectory that is valid has its part of the reward.
     """
 
     def __init__(
@@ -122,7 +123,18 @@ class AgentLoop:
                 del self._running[turn.sequence]
                 self.sampler.close(turn.sequence)
                 finished.append(self._finish(episode, reason))
-        return finished
+        return finished + self._overdue()
+
+    def _overdue(self) -> list[Trajectory]:
+        """Ends the episodes that took longer than they may, in the middle of a turn if need be."""
+        limit = self._limits.episode_timeout_s
+        if limit is None:
+            return []
+        now = time.monotonic()
+        late = [number for number, one in self._running.items() if now - one.started > limit]
+        for sequence in late:
+            self.sampler.close(sequence)
+        return [self._finish(self._running.pop(one), StopReason.TIMED_OUT) for one in late]
 
     def _start(self) -> list[Trajectory]:
         """Opens sequences for the requests that fit; returns episodes that cannot be played."""
@@ -207,7 +219,7 @@ class AgentLoop:
             sampled_tokens=sum(segment.loss_mask),
             purpose=episode.purpose,
         )
-        trajectory.reward = score(self._scheme, trajectory)
+        give_reward(self._scheme, trajectory)
         if episode.problem:
             trajectory.reward.problem = episode.problem
         return trajectory

@@ -29,6 +29,11 @@ class EnvironmentSpec(SpecModel):
     max_tokens: int = Field(256, ge=32, le=32_768, description="Tokens of a whole trajectory")
     max_result_chars: int = Field(400, ge=20, description="Longer tool results are cut, marked")
     call_timeout_s: float = Field(5.0, gt=0, description="Wall-clock limit of one tool call")
+    episode_timeout_s: float | None = Field(
+        None,
+        gt=0,
+        description="Wall-clock limit of an episode, which teaches nothing then; empty: none",
+    )
     repeated_call_limit: int = Field(3, ge=2, description="Identical calls in a row that end it")
     invalid_call_limit: int = Field(3, ge=1, description="Malformed calls in a row that end it")
 

@@ -18,7 +18,7 @@ from engine.environments.kg_search.episode import RELATIONS
 from engine.environments.protocol import Observation, Task
 from engine.records.trajectory import Reward, Segment, Step, StopReason, Trajectory
 from engine.rewards.scheme import RewardScheme
-from engine.rewards.score import score
+from engine.rewards.score import give_reward
 from engine.synthesis.tokenizer import Tokenizer
 
 DetourKind = Literal["redundant_lookup", "wrong_entity", "wrong_relation", "malformed_argument"]
@@ -159,7 +159,7 @@ def tokenise(
     records = []
     for index, one in enumerate(demonstrations):
         records.append(_record(one, index, texts, tokenizer, started_at))
-        records[-1].reward = score(scheme, records[-1])
+        give_reward(scheme, records[-1])
         progress(index + 1)
     return records
 

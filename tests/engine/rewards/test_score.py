@@ -1,4 +1,4 @@
-"""Rewards: terms on known trajectories, weighted sums, and what is invalid instead of zero."""
+"""Rewards: weighted sums, the parts of steps, and what is invalid instead of zero."""
 
 import math
 from typing import Any
@@ -8,120 +8,97 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCall, Trajectory
-from engine.rewards import RewardScheme, RewardTerm, score
+from engine.records.trajectory import StopReason, Trajectory
+from engine.rewards import RewardScheme, RewardTerm, give_reward, score
 from engine.rewards.terms import TERMS
+from tests.engine.rewards.samples import KINDS, step, term, terms, trajectories, trajectory
 
-KINDS = list(TERMS)
-
-
-def call(error: str | None) -> ToolCall:
-    return ToolCall("call_1", "lookup", {}, "", error, 0.0)
-
-
-def step(error: str | None = None, answer: str | None = None, detour: bool = False) -> Step:
-    made = None if answer is not None else call(error)
-    return Step(0, 0, 0, 0, "", call=made, answer=answer, detour=detour)
-
-
-def trajectory(*steps: Step, **fields: Any) -> Trajectory:
-    return Trajectory(
-        **{
-            "id": "t",
-            "task_id": "task",
-            "group_id": "g",
-            "category": "1 hop",
-            "prompt": "",
-            "answer": "Euro",
-            "segments": [Segment([], [], [], [])],
-            "steps": list(steps),
-            "stop_reason": StopReason.ANSWERED,
-            "reward": Reward(None, False),
-            "success": False,
-            "worker": "w",
-            "started_at": "2026-01-01T00:00:00+00:00",
-            "duration_s": 0.0,
-            "sampled_tokens": 150,
-            **fields,
-        }
-    )
-
-
-GOOD = trajectory(step(), step("unknown_entity"), step("invalid_json"), step(answer="Euro"))
-
-
-@pytest.mark.parametrize(
-    ("kind", "sample", "value"),
-    [
-        ("exact_answer", GOOD, 1.0),
-        ("exact_answer", trajectory(step(answer="euro")), 0.0),
-        ("exact_answer", trajectory(step(), stop_reason=StopReason.MAX_CALLS), 0.0),
-        ("format", GOOD, 0.75),
-        ("format", trajectory(stop_reason=StopReason.MAX_TOKENS), 0.0),
-        ("format", trajectory(step("invalid_json", detour=True), step(answer="x")), 1.0),
-        ("length", GOOD, 1.5),
-        ("tool_errors", GOOD, 2 / 3),
-        ("tool_errors", trajectory(step(answer="Euro")), 0.0),
-    ],
+GOOD = trajectory(
+    step(tokens=50), step("unknown_entity"), step("invalid_json"), step(answer="Euro", tokens=30)
 )
-def test_a_term_measures(kind: Any, sample: Trajectory, value: float) -> None:
-    reward = score(RewardScheme(terms=[RewardTerm(kind=kind)]), sample)
-    assert reward.valid and reward.value == pytest.approx(value)
-    assert reward.terms == {kind: reward.value}
 
 
-weights = st.dictionaries(st.sampled_from(KINDS), st.floats(-10, 10), min_size=1)
-
-
-@given(weights)
-def test_the_reward_is_the_weighted_sum_of_its_raw_terms(chosen: dict[Any, float]) -> None:
-    scheme = RewardScheme(terms=[RewardTerm(kind=k, weight=w) for k, w in chosen.items()])
-    reward = score(scheme, GOOD)
+@given(terms, trajectories)
+def test_the_reward_is_the_weighted_sum_of_its_raw_terms(
+    chosen: list[RewardTerm], sample: Trajectory
+) -> None:
+    reward = score(RewardScheme(terms=chosen), sample)
     assert reward.valid and reward.problem == "" and reward.value is not None
-    assert set(reward.terms) == set(chosen)
-    expected = math.fsum(weight * TERMS[kind](GOOD) for kind, weight in chosen.items())
+    assert set(reward.terms) == {one.kind for one in chosen}
+    expected = math.fsum(one.weight * reward.terms[one.kind] for one in chosen)
     assert reward.value == pytest.approx(expected, abs=1e-9)
 
 
-@given(weights, st.sampled_from([KeyError("x"), ZeroDivisionError(), math.nan, math.inf, "text"]))
-def test_a_broken_term_makes_the_reward_invalid_and_never_zero(
-    chosen: dict[Any, float], fault: Any
+@given(terms, trajectories)
+def test_the_parts_of_the_steps_add_up_to_the_reward(
+    chosen: list[RewardTerm], sample: Trajectory
 ) -> None:
-    def broken(_: Trajectory) -> Any:
+    scheme = RewardScheme(terms=chosen)
+    give_reward(scheme, sample)
+    parts = [one.reward for one in sample.steps]
+    assert sample.reward == score(scheme, sample)
+    assert math.fsum(part for part in parts if part is not None) == sample.reward.value
+    assert None not in parts
+
+
+@given(terms, st.sampled_from([KeyError("x"), ZeroDivisionError(), math.nan, math.inf, "text"]))
+def test_a_broken_term_makes_the_reward_invalid_and_never_zero(
+    chosen: list[RewardTerm], fault: Any
+) -> None:
+    def broken(sample: Trajectory, _: RewardTerm) -> Any:
         if isinstance(fault, Exception):
             raise fault
-        return fault
+        return [fault] * len(sample.steps)
 
-    scheme = RewardScheme(terms=[RewardTerm(kind=k, weight=w) for k, w in chosen.items()])
-    victim = next(iter(chosen))
-    reward = score(scheme, GOOD, {**TERMS, victim: broken})
+    victim = chosen[0].kind
+    reward = score(RewardScheme(terms=chosen), GOOD, {**TERMS, victim: broken})
     assert not reward.valid and reward.value is None
     assert victim in reward.problem
     assert reward.terms[victim] is None
-    assert all(reward.terms[kind] == TERMS[kind](GOOD) for kind in chosen if kind != victim)
+    for one in chosen[1:]:
+        assert reward.terms[one.kind] == math.fsum(TERMS[one.kind](GOOD, one))
 
 
-@pytest.mark.parametrize("reason", [StopReason.INTERRUPTED, StopReason.INFRA_ERROR])
-def test_what_the_policy_did_not_end_is_not_graded(reason: StopReason) -> None:
-    reward = score(RewardScheme(), trajectory(step(), stop_reason=reason))
-    assert not reward.valid and reward.value is None and reason.value in reward.problem
+def test_a_term_that_forgets_a_step_makes_the_reward_invalid() -> None:
+    reward = score(RewardScheme(), GOOD, {**TERMS, "exact_answer": lambda *_: [1.0]})
+    assert not reward.valid and "1 parts for 4 steps" in reward.problem
+
+
+@pytest.mark.parametrize(
+    "reason", [StopReason.INTERRUPTED, StopReason.INFRA_ERROR, StopReason.TIMED_OUT]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_policy_did_not_end_is_not_graded(reason: StopReason, kind: Any) -> None:
+    sample = trajectory(step("timeout"), stop_reason=reason)
+    sample.steps[0].reward = 3.0
+    give_reward(RewardScheme(terms=[term(kind, -1.5)]), sample)
+    assert not sample.reward.valid and sample.reward.value is None
+    assert reason.value in sample.reward.problem
+    assert sample.steps[0].reward is None
 
 
 def test_a_sum_that_overflows_is_invalid() -> None:
     scheme = RewardScheme(terms=[RewardTerm(kind="length", weight=1e308)])
-    assert score(scheme, trajectory(step(), sampled_tokens=10**6)).value is None
+    reward = score(scheme, trajectory(step(), step(), sampled_tokens=10**6))
+    assert reward.value is None and "weighted sum" in reward.problem
 
 
 @pytest.mark.parametrize(
-    "terms",
+    ("wrong", "said"),
     [
-        [],
-        [{"kind": "beauty"}],
-        [{"kind": "format", "weight": "1"}],
-        [{"kind": "format", "weight": math.nan}],
-        [{"kind": "format"}, {"kind": "format", "weight": 2.0}],
+        ([], "at least 1"),
+        ([{"kind": "beauty"}], "exact_answer"),
+        ([{"kind": "format", "weight": "1"}], "number"),
+        ([{"kind": "format", "weight": math.nan}], "finite"),
+        ([{"kind": "format"}, {"kind": "format", "weight": 2.0}], "given twice: format"),
+        ([{"kind": "format", "budget": 3}], "format does not read budget"),
+        ([{"kind": "step_efficiency", "budget": 3, "cache": 1}], "does not read cache"),
+        ([{"kind": "step_efficiency"}], "step_efficiency needs budget"),
+        ([{"kind": "overlong"}], "overlong needs budget and cache"),
+        ([{"kind": "overlong", "budget": 10, "cache": 11}], "no part of 10"),
+        ([{"kind": "overlong", "budget": 0, "cache": 0}], "greater than or equal to 1"),
     ],
 )
-def test_a_scheme_refuses(terms: list[Any]) -> None:
-    with pytest.raises(ValidationError):
-        RewardScheme.model_validate({"terms": terms})
+def test_a_scheme_refuses(wrong: list[Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        RewardScheme.model_validate({"terms": wrong})

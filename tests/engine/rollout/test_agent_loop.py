@@ -215,3 +215,25 @@ def test_cancelled_episodes_leave_nothing_behind() -> None:
     assert (loop.active, loop.sampler.open_sequences) == (0, {})
     loop.submit(make_task(), "after")
     assert [one.group_id for one in play(loop)] == ["after"]
+
+
+def test_every_turn_has_its_part_of_the_reward() -> None:
+    loop = make_loop(["look", "look again", "answer right"])
+    loop.submit(make_task(), "g")
+    (one,) = play(loop)
+    assert [step.reward for step in one.steps] == [0.0, 0.0, 1.0]
+
+
+def test_an_episode_that_takes_too_long_teaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("engine.rollout.agent_loop.time.monotonic", lambda: now[0])
+    loop = make_loop(["look"] * 9, max_tokens=300, episode_timeout_s=10.0)
+    loop.submit(make_task(), "g", copies=2)
+    assert loop.step() == []
+    now[0] = 10.0
+    assert loop.step() == []
+    now[0] = 10.1
+    late = loop.step()
+    assert [one.stop_reason for one in late] == [StopReason.TIMED_OUT] * 2
+    assert all(one.trainable_reward is None and len(one.steps) == 3 for one in late)
+    assert (loop.active, loop.sampler.open_sequences) == (0, {})
