@@ -1,1 +1,1 @@
-"""Evaluation: rates with intervals, paired comparisons, funnels and lengths."""
+"""Evaluation: outcomes of trials, rates with intervals, pass@k, funnels, paired comparisons."""

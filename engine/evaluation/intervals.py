@@ -1,10 +1,15 @@
 """Rates with intervals, and two policies compared on the same tasks."""
 
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 10_000
+_AT_ONCE = 2_000_000  # drawn numbers in memory
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,26 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     return Interval(rate, lower, min(1.0, centre + spread) if successes < trials else 1.0)
 
 
+def clustered(
+    tasks: Sequence[Sequence[float]], confidence: float = 0.95, resamples: int = RESAMPLES
+) -> Interval:
+    """Mean over tasks of each one's mean over its trials, with a percentile bootstrap interval.
+
+    Whole tasks are drawn again, with all their trials: trials of one task are no independent
+    cases. Raises ValueError where there is no task, or one has no trial.
+    """
+    if not tasks or not all(tasks):
+        raise ValueError("an interval over tasks needs at least one task, each with a trial")
+    return _bootstrap([math.fsum(one) / len(one) for one in tasks], confidence, resamples)
+
+
+def rate(tasks: Sequence[Sequence[bool]]) -> Interval:
+    """A rate over tasks: Wilson's interval for one trial per task, clustered otherwise."""
+    if all(len(one) == 1 for one in tasks):
+        return wilson(sum(one[0] for one in tasks), len(tasks))
+    return clustered(tasks)
+
+
 def mcnemar_p(before: Sequence[bool], after: Sequence[bool]) -> float:
     """Exact two-sided p-value that two policies solve the same tasks equally often.
 
@@ -50,8 +75,7 @@ def paired_gain(
     before: Sequence[float],
     after: Sequence[float],
     confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
+    resamples: int = RESAMPLES,
 ) -> Interval:
     """Mean of after - before over tasks, with a bootstrap interval that resamples tasks.
 
@@ -59,30 +83,33 @@ def paired_gain(
     """
     _check_paired(before, after)
     gains = [new - old for old, new in zip(before, after, strict=True)]
-    draw = random.Random(seed)
-    tasks = len(gains)
-    means = sorted(math.fsum(draw.choices(gains, k=tasks)) / tasks for _ in range(resamples))
+    return _bootstrap(gains, confidence, resamples)
+
+
+def difference(one: Interval, base: Interval) -> Interval:
+    """one - base of independent samples, from the interval of each (Newcombe 1998, method 10)."""
+    value = one.value - base.value
+    return Interval(
+        value,
+        value - math.hypot(one.value - one.lower, base.upper - base.value),
+        value + math.hypot(one.upper - one.value, base.value - base.lower),
+    )
+
+
+def _bootstrap(values: Sequence[float], confidence: float, resamples: int) -> Interval:
+    """The mean and its percentile interval; the draws are fixed, so that it is always the same."""
+    given: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+    draw = np.random.default_rng(0)
+    count = len(given)
+    means: list[float] = []
+    while len(means) < resamples:
+        rows = min(resamples - len(means), max(1, _AT_ONCE // count))
+        means += given[draw.integers(0, count, (rows, count))].mean(axis=1).tolist()
+    means.sort()
     tail = (1 - confidence) / 2
     lower = means[int(tail * resamples)]
     upper = means[min(resamples - 1, math.ceil((1 - tail) * resamples) - 1)]
-    return Interval(math.fsum(gains) / tasks, lower, upper)
-
-
-def pass_at_k(trials: int, successes: int, k: int) -> float:
-    """Chance that at least one of k trials succeeds: 1 - C(n-c, k) / C(n, k) (2107.03374)."""
-    _check_k(trials, successes, k)
-    if trials - successes < k:
-        return 1.0
-    failing = 1.0
-    for n in range(trials - successes + 1, trials + 1):
-        failing *= 1 - k / n
-    return 1.0 - float(failing)
-
-
-def pass_hat_k(trials: int, successes: int, k: int) -> float:
-    """Chance that all of k trials succeed: C(c, k) / C(n, k) (tau-bench, 2406.12045)."""
-    _check_k(trials, successes, k)
-    return math.comb(successes, k) / math.comb(trials, k)
+    return Interval(math.fsum(values) / count, lower, upper)
 
 
 def _check_paired(before: Sequence[float], after: Sequence[float]) -> None:
@@ -91,8 +118,3 @@ def _check_paired(before: Sequence[float], after: Sequence[float]) -> None:
             f"{len(before)} results before and {len(after)} after: a paired comparison needs both "
             "policies on the same tasks, at least one"
         )
-
-
-def _check_k(trials: int, successes: int, k: int) -> None:
-    if not 0 <= successes <= trials or not 1 <= k <= trials:
-        raise ValueError(f"k = {k} with {successes} successes of {trials} trials is undefined")

@@ -10,7 +10,17 @@ HEAVY = {"torch", "ray", "vllm", "django", "celery", "transformers"}
 
 @pytest.mark.parametrize(
     "package",
-    ["spec", "records.events", "records.shards", "rewards", "planner", "environments", "synthesis"],
+    [
+        "spec",
+        "records.events",
+        "records.shards",
+        "rewards",
+        "planner",
+        "environments",
+        "synthesis",
+        "evaluation.report",
+        "evaluation.comparison",
+    ],
 )
 def test_it_imports_nothing_heavy(package: str) -> None:
     code = f"import sys, engine.{package}; print(*{{name.split('.')[0] for name in sys.modules}})"

@@ -6,14 +6,16 @@ from typing import Any
 
 import ray
 
+from engine.evaluation.comparison import compare
+from engine.evaluation.outcomes import Outcome
+from engine.evaluation.report import metrics, report
 from engine.records.events import CheckpointSaved, StageChange
 from engine.spec import ExperimentSpec, SynthesiseStage
 from engine.spec.lineage import TrainedStage, ancestors, parent_of
 from engine.telemetry.reporter import Reporter
-from workers.cluster import evaluation, limits
+from workers.cluster import limits
 from workers.cluster.control import Control
 from workers.cluster.crew import Crew
-from workers.cluster.evaluation import Outcome
 from workers.cluster.pool_actor import Totals
 from workers.cluster.reporting import Address
 from workers.cluster.storage import RunStorage
@@ -189,17 +191,17 @@ class Attempt:
         if found is None:
             return None
         outcomes = [one for part in found for one in part]
-        metrics = evaluation.metrics(outcomes)
-        self.reporter.metrics(self.steps_before(pending.stage) + pending.step, metrics)
+        values = metrics(report(outcomes))
+        self.reporter.metrics(self.steps_before(pending.stage) + pending.step, values)
         summary = {
             "name": pending.name,
             "stage": pending.stage,
             "step": pending.step,
             "version": pending.version,
-            **{key.removeprefix("eval/"): value for key, value in metrics.items()},
+            **{key.removeprefix("eval/"): value for key, value in values.items()},
         }
         self.evaluations.append(summary)
-        kept = {**summary, "attempt": self.number, "outcomes": [asdict(one) for one in outcomes]}
+        kept = {**summary, "attempt": self.number, "outcomes": [one.to_dict() for one in outcomes]}
         self.storage.write_json(_outcomes_file(pending.name, pending.stage, pending.step), kept)
         return summary
 
@@ -218,8 +220,17 @@ class Attempt:
         before, after = self._held_out(line[0]) if line else None, self._held_out(judged[-1])
         if before is None or after is None:
             return {}
-        found = evaluation.gain(before, after)
-        return {**found, "gain_from_stage": line[0], "gain_to_stage": judged[-1]} if found else {}
+        try:
+            gain = compare(before, after).gain
+        except ValueError:  # something but the policy ended every trial
+            return {}
+        return {
+            "gain": gain.value,
+            "gain_low": gain.lower,
+            "gain_high": gain.upper,
+            "gain_from_stage": line[0],
+            "gain_to_stage": judged[-1],
+        }
 
     def _held_out(self, index: int) -> list[Outcome] | None:
         """What the held-out tasks came to at the end of a stage."""
@@ -227,7 +238,7 @@ class Attempt:
         path = self.storage.fetch(_outcomes_file("held_out", index, getattr(stage, "steps", 0)))
         if path is None:
             return None
-        return [Outcome(**one) for one in json.loads(path.read_text())["outcomes"]]
+        return [Outcome.from_dict(one) for one in json.loads(path.read_text())["outcomes"]]
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 import ray
 
 from engine.environments.protocol import Task
+from engine.evaluation.outcomes import Outcome, outcome
 from engine.pool.group import pack
 from engine.pool.pool import Ticket
 from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, RlStage
 from workers.cluster import limits, synthesised
-from workers.cluster.evaluation import Outcome, outcome
 from workers.cluster.pool_actor import Offer
 from workers.cluster.reporting import Address
 from workers.cluster.rollout_stats import tally
@@ -157,7 +157,7 @@ class RolloutActor:
         self._wake.set()
         if not evaluation.done.wait(limits.EVALUATE_S):
             raise TimeoutError(f"{self._name}: the evaluation took over {limits.EVALUATE_S} s")
-        return [outcome(one) for one in evaluation.finished]
+        return [outcome(one, 0) for one in evaluation.finished]
 
     def stop(self) -> None:
         self._stopping = True

@@ -1,13 +1,20 @@
 """Rates, intervals and paired comparisons against published and hand-computed numbers."""
 
-import itertools
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.evaluation.intervals import mcnemar_p, paired_gain, pass_at_k, pass_hat_k, wilson
+from engine.evaluation.intervals import (
+    Interval,
+    clustered,
+    difference,
+    mcnemar_p,
+    paired_gain,
+    rate,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -17,6 +24,8 @@ from engine.evaluation.intervals import mcnemar_p, paired_gain, pass_at_k, pass_
         (120, 3000, 0.0336, 0.0476),
         (0, 50, 0.0, 0.0713),
         (8, 10, 0.4902, 0.9433),
+        (81, 263, 0.2553, 0.3662),  # Newcombe 1998, table I
+        (15, 148, 0.0624, 0.1605),
     ],
 )
 def test_wilson_gives_the_golden_intervals(
@@ -68,23 +77,33 @@ def test_paired_comparisons_refuse_different_tasks() -> None:
         paired_gain([], [])
 
 
-def test_pass_at_k_gives_the_golden_number() -> None:
-    assert pass_at_k(10, 3, 5) == pytest.approx(0.916667, abs=1e-6)
-    assert pass_hat_k(4, 3, 2) == pytest.approx(0.5)
+def test_an_interval_over_tasks_keeps_their_trials_together() -> None:
+    """Ten copies of a trial say no more than one: the interval must not shrink."""
+    single = [[float(index < 30)] for index in range(100)]
+    copied = [trials * 10 for trials in single]
+    once, often = clustered(single), clustered(copied)
+    assert once == often
+    assert once.value == pytest.approx(0.3)
+    deviation = math.sqrt(0.3 * 0.7 / 100)
+    assert once.lower == pytest.approx(0.3 - 1.96 * deviation, abs=0.02)
+    assert once.upper == pytest.approx(0.3 + 1.96 * deviation, abs=0.02)
 
 
-@given(st.integers(1, 7), st.data())
-def test_pass_k_counts_all_choices_of_trials(trials: int, data: st.DataObject) -> None:
-    successes = data.draw(st.integers(0, trials))
-    k = data.draw(st.integers(1, trials))
-    outcomes = [True] * successes + [False] * (trials - successes)
-    choices = list(itertools.combinations(outcomes, k))
-    some = sum(any(choice) for choice in choices) / len(choices)
-    every = sum(all(choice) for choice in choices) / len(choices)
-    assert pass_at_k(trials, successes, k) == pytest.approx(some)
-    assert pass_hat_k(trials, successes, k) == pytest.approx(every)
+def test_a_rate_is_the_mean_over_tasks_not_over_trials() -> None:
+    found = rate([[True] * 9, [False]])
+    assert found.value == 0.5
+    assert rate([[True]] * 8 + [[False]] * 2) == wilson(8, 10)
 
 
-def test_pass_at_k_is_undefined_for_more_draws_than_trials() -> None:
-    with pytest.raises(ValueError, match="undefined"):
-        pass_at_k(3, 1, 5)
+@pytest.mark.parametrize("tasks", [[], [[True], []]])
+def test_an_interval_over_tasks_needs_a_trial_of_each(tasks: list[list[bool]]) -> None:
+    with pytest.raises(ValueError, match="each with a trial"):
+        clustered(tasks)
+
+
+def test_a_difference_of_independent_rates_is_newcombes() -> None:
+    """56/70 and 48/80: method 10 of Newcombe 1998, table II, row a."""
+    found = difference(wilson(56, 70), wilson(48, 80))
+    assert found.value == pytest.approx(0.2)
+    assert (found.lower, found.upper) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert difference(Interval(1, 1, 1), Interval(1, 1, 1)) == Interval(0, 0, 0)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from webapp import templating
 from webapp.experiments.models import Run
-from webapp.intervals import difference_interval, wilson
 from webapp.markdown import render_markdown
 
 TOKENS = Path(__file__).parents[3] / "frontend" / "static" / "css" / "tokens.css"
@@ -87,17 +86,6 @@ def test_markdown_keeps_what_people_write() -> None:
         assert part in html
     assert 'href="https://example.com"' in html
     assert "noopener" in html
-
-
-def test_wilson_agrees_with_published_values() -> None:
-    # Newcombe (1998), table I: 81 of 263 and 15 of 148.
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson(15, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
-
-
-def test_the_difference_agrees_with_published_values() -> None:
-    # Newcombe (1998), table II of "Interval estimation for the difference": 56/70 - 48/80.
-    assert difference_interval((56, 70), (48, 80)) == pytest.approx((0.0524, 0.3339), abs=5e-5)
 
 
 def test_neighbouring_runs_differ_in_colour() -> None:

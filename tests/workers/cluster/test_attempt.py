@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 import pytest
+from workers.cluster.evaluation import Outcome
 
 from engine.spec import ExperimentSpec, RlStage, SftStage, SynthesiseStage
 from workers.cluster.attempt import (
@@ -13,7 +14,6 @@ from workers.cluster.attempt import (
     _outcomes_file,
     newest_position,
 )
-from workers.cluster.evaluation import Outcome
 from workers.cluster.storage import RunStorage
 
 TOLD = Position(1, 10, 10, "checkpoints/attempt-1/stage-1-step-000010")

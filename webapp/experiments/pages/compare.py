@@ -5,11 +5,11 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
+from engine.evaluation.intervals import Interval, difference, wilson
 from webapp.accounts import access
 from webapp.accounts.models import Project
 from webapp.experiments import queries
 from webapp.experiments.models import Run
-from webapp.intervals import difference_interval, wilson
 from webapp.monitoring.headline import HEADLINE
 from webapp.monitoring.overview import compare_data
 from webapp.pages import page_of, show
@@ -17,6 +17,8 @@ from webapp.problems import RefusedError
 from webapp.templating import line_styles
 
 CHOICES = 30
+RATE = HEADLINE["success"]
+LOW, HIGH = f"{RATE}_low", f"{RATE}_high"
 TASKS = "eval/tasks"  # how many tasks the evaluation had
 
 
@@ -79,32 +81,34 @@ def _minus(value: float | None, base: float | None) -> float | None:
 
 
 def _completion(runs: list[Run], metrics: dict[str, list[float | None]]) -> list[dict[str, Any]]:
-    """Completion rate of each run's last evaluation with its 95% interval, where its size is known.
+    """Completion rate of each run's last evaluation with its 95% interval, where it is known.
 
     The difference's interval treats the evaluations as independent samples (Newcombe's method 10);
-    the same tasks in both would allow a narrower one.
+    the same tasks in both allow a narrower one, which a run's page on evaluation gives.
     """
     rows = []
-    base: tuple[int, int] | None = None
-    tasks = metrics.get(TASKS, [None] * len(runs))
-    rates = metrics.get(HEADLINE["success"], [None] * len(runs))
+    base: Interval | None = None
     for index, run in enumerate(runs):
-        counts = _counts(rates[index], tasks[index])
-        row: dict[str, Any] = {"run": run, "rate": run.headline.get(HEADLINE["success"])}
-        if counts:
-            row["interval"] = wilson(*counts)
-            row["tasks"] = counts[1]
-        if index and counts and base:
-            row["difference"] = counts[0] / counts[1] - base[0] / base[1]
-            row["difference_interval"] = difference_interval(counts, base)
+        last = {name: values[index] for name, values in metrics.items()}
+        found = _interval(last)
+        row: dict[str, Any] = {"run": run, "rate": run.headline.get(RATE), "interval": found}
+        row["tasks"] = last.get(TASKS)
+        if index and found and base:
+            row["difference"] = difference(found, base)
         if index == 0:
-            base = counts
+            base = found
         rows.append(row)
     return rows
 
 
-def _counts(rate: float | None, tasks: float | None) -> tuple[int, int] | None:
-    """(right answers, tasks) of the last evaluation; None where its size was not reported."""
-    if rate is None or not tasks or not math.isfinite(rate):
+def _interval(last: dict[str, float | None]) -> Interval | None:
+    """As the evaluation reported it, else Wilson's from its number of tasks, if that is known."""
+    told = {name: last.get(name) for name in (RATE, LOW, HIGH, TASKS)}
+    given = {k: value for k, value in told.items() if value is not None and math.isfinite(value)}
+    if RATE not in given:
         return None
-    return round(rate * tasks), int(tasks)
+    if LOW in given and HIGH in given:
+        return Interval(given[RATE], given[LOW], given[HIGH])
+    if not given.get(TASKS):
+        return None
+    return wilson(round(given[RATE] * given[TASKS]), int(given[TASKS]))

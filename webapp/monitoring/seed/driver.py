@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
+from engine.evaluation.intervals import wilson
 from engine.records.events import encode_number
 from engine.records.shards import write_shard
 from engine.spec import ExperimentSpec
@@ -17,7 +18,6 @@ from webapp.accounts.models import Project, User
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run
 from webapp.experiments.services import Launch
-from webapp.intervals import wilson
 from webapp.monitoring.ingest import parsing
 from webapp.monitoring.ingest.finish import finish
 from webapp.monitoring.ingest.heartbeat import heartbeat
@@ -183,11 +183,11 @@ def _gate(driver: Driver, rng: random.Random) -> None:
 def _evaluate(driver: Driver, step: int, rl_step: int) -> None:
     tasks = 600
     right = round(driver.course.completion(rl_step) * tasks)
-    low, high = wilson(right, tasks)
+    rate = wilson(right, tasks)
     values = {
-        "eval/completion_rate": right / tasks,
-        "eval/completion_rate_low": low,
-        "eval/completion_rate_high": high,
+        "eval/completion_rate": rate.value,
+        "eval/completion_rate_low": rate.lower,
+        "eval/completion_rate_high": rate.upper,
         "eval/tasks": float(tasks),
     }
     driver.metrics("driver", "trainer_step", step, values)
