@@ -38,10 +38,17 @@ def room(
     return max(0, min(by_staleness, by_capacity))
 
 
-def refusal(rewards: Sequence[float | None], lag: int, max_staleness: int) -> str | None:
-    """Why a group cannot be trained on, or None. `lag` is its staleness."""
+def refusal(
+    rewards: Sequence[float | None], lag: int, max_staleness: int, needs_spread: bool = True
+) -> str | None:
+    """Why a group cannot be trained on, or None. `lag` is its staleness.
+
+    needs_spread: it teaches only by differences between its valid rewards.
+    """
     if lag > max_staleness:
         return "stale"
+    if not needs_spread:
+        return None
     valid = [reward for reward in rewards if reward is not None]
     if len(valid) < 2:
         return "no_valid_reward"

@@ -49,11 +49,14 @@ class Pool:
         capacity: int,
         gate: Gate,
         state: PoolState | None = None,
+        needs_spread: bool = True,
     ) -> None:
+        """needs_spread: a group teaches only by differences between its rewards."""
         self.batch = batch
         self.max_staleness = max_staleness
         self.capacity = capacity
         self.gate = gate
+        self.needs_spread = needs_spread
         self.state = state or PoolState()
         self.pause_rollouts = False
         self.pause_training = False
@@ -100,7 +103,7 @@ class Pool:
         if group.ticket not in self._in_flight:
             raise ValueError(f"Group {group.id} has no ticket in flight ({group.ticket}).")
         lag = staleness(self.state.version, group.version)
-        reason = refusal(group.rewards, lag, self.max_staleness)
+        reason = refusal(group.rewards, lag, self.max_staleness, self.needs_spread)
         return Admitted(group) if reason is None else Refused(group.ticket, reason)
 
     def take(self, step: int, now: float) -> Taken:

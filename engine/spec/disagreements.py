@@ -7,6 +7,7 @@ from engine.spec.algorithms import BOUNDS
 from engine.spec.base import Disagreement, hop_category
 from engine.spec.experiment import ExperimentSpec, ModelSpec
 from engine.spec.rl import RlStage
+from engine.spec.sampled import SampledStage
 from engine.spec.stages import SftStage, SynthesiseStage
 
 
@@ -77,7 +78,7 @@ def _of_experts(spec: ExperimentSpec) -> Iterator[Disagreement]:
             ("model.experts_per_token", "model.experts"),
         )
     for index, stage in enumerate(spec.stages):
-        if isinstance(stage, RlStage):
+        if isinstance(stage, SampledStage):
             yield Disagreement(
                 "Which experts a token took while sampling is not recorded yet, so that training "
                 "would update another policy than the one that acted: take one expert, or "
@@ -141,8 +142,8 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
                 "This stage learns from demonstrations, and none are asked for.",
                 (f"{path}.kind", "stages.0.demonstrations"),
             )
-        if isinstance(stage, RlStage):
-            yield from _of_rl(spec, first, stage, path)
+        if isinstance(stage, SampledStage):
+            yield from _of_sampled(spec, first, stage, path)
 
 
 def _of_synthesis(spec: ExperimentSpec, stage: SynthesiseStage) -> Iterator[Disagreement]:
@@ -162,8 +163,8 @@ def _of_synthesis(spec: ExperimentSpec, stage: SynthesiseStage) -> Iterator[Disa
         )
 
 
-def _of_rl(
-    spec: ExperimentSpec, first: SynthesiseStage, stage: RlStage, path: str
+def _of_sampled(
+    spec: ExperimentSpec, first: SynthesiseStage, stage: SampledStage, path: str
 ) -> Iterator[Disagreement]:
     if missing := sorted(str(hops) for hops in stage.hops if not first.tasks.get(str(hops))):
         yield Disagreement(
@@ -182,7 +183,8 @@ def _of_rl(
             f"{spec.rollout.slots} in flight: a group must fit into one worker.",
             (f"{path}.group_size", "rollout.slots"),
         )
-    yield from _of_algorithm(stage, path)
+    if isinstance(stage, RlStage):
+        yield from _of_algorithm(stage, path)
     made = {hop_category(hops) for hops in stage.hops}
     named = set(spec.pool.gate.shares)
     if named and (strange := sorted(named ^ made)):

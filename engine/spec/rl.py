@@ -6,11 +6,11 @@ from pydantic import Field
 
 from engine.spec import algorithms
 from engine.spec.base import Hops
-from engine.spec.lineage import TrainedStage
 from engine.spec.optimizer import OptimizerSpec
+from engine.spec.sampled import SampledStage
 
 
-class RlStage(TrainedStage):
+class RlStage(SampledStage):
     """Asynchronous reinforcement learning through the data pool."""
 
     kind: Literal["rl"] = "rl"

@@ -38,7 +38,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """What one RL stage asks of its pool."""
+    """What one sampled stage asks of its pool."""
 
     stage: int
     batch: int
@@ -49,6 +49,7 @@ class PoolPlan:
     attempt: int
     committed_step: int  # of this stage, by the checkpoint that the attempt starts from
     totals: Totals  # by that checkpoint
+    needs_spread: bool  # equal rewards teach nothing
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class PoolActor:
             capacity=plan.capacity,
             gate=Gate(plan.shares, plan.max_wait_s),
             state=state,
+            needs_spread=plan.needs_spread,
         )
         if self._stage is not None:
             pool.pause_rollouts = self._stage.pool.pause_rollouts

@@ -14,7 +14,8 @@ from engine.evaluation.outcomes import Outcome, outcome
 from engine.pool.group import pack
 from engine.pool.pool import Ticket
 from engine.records.trajectory import Trajectory
-from engine.spec import ExperimentSpec, RlStage
+from engine.spec import ExperimentSpec
+from engine.spec.sampled import SampledStage
 from workers.cluster import limits, synthesised
 from workers.cluster.pool_actor import Offer
 from workers.cluster.reporting import Address
@@ -31,10 +32,10 @@ EVALUATION_TEMPERATURE = 0.0
 
 @dataclass
 class _Production:
-    """An RL stage that groups are produced for."""
+    """A stage that groups are produced for."""
 
     index: int
-    stage: RlStage
+    stage: SampledStage
     pool: Any
     tasks: dict[str | None, list[Task]]  # by category; None: all
 
@@ -131,9 +132,9 @@ class RolloutActor:
             self._reporter.tick(self._report_busy)
 
     def produce(self, index: int, pool: Any) -> None:
-        """From now on produce groups for this RL stage."""
+        """From now on produce groups for this stage."""
         stage = self._spec.stages[index]
-        assert isinstance(stage, RlStage)
+        assert isinstance(stage, SampledStage)
         tasks: dict[str | None, list[Task]] = defaultdict(list)
         for task in self._tasks["practice"]:
             if task.hops in stage.hops:

@@ -7,7 +7,8 @@ import time
 from statistics import fmean
 from typing import Any
 
-from engine.spec import RlStage, SftStage
+from engine.spec import SftStage
+from engine.spec.sampled import SampledStage
 from workers.cluster import limits, synthesised
 from workers.cluster.attempt import Attempt, PendingEvaluation
 from workers.cluster.control import Latches
@@ -83,7 +84,7 @@ def learn(attempt: Attempt, index: int, stage: SftStage) -> dict[str, Any] | Non
     return _judge(attempt, index, last)
 
 
-def reinforce(attempt: Attempt, index: int, stage: RlStage) -> dict[str, Any] | None:
+def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, Any] | None:
     """Rollouts fill the pool, the trainer empties it, and each step publishes its weights."""
     attempt.begin(index)
     start, every = attempt.start_step(index), attempt.spec.checkpoint.every_steps
@@ -114,7 +115,7 @@ def reinforce(attempt: Attempt, index: int, stage: RlStage) -> dict[str, Any] | 
     return _judge(attempt, index, stage.steps)
 
 
-def _open_pool(attempt: Attempt, index: int, stage: RlStage, start: int) -> Any:
+def _open_pool(attempt: Attempt, index: int, stage: SampledStage, start: int) -> Any:
     """The stage's pool, with what an earlier attempt left in it, and the first weights."""
     spec, pool = attempt.spec.pool, attempt.crew.pool
     plan = PoolPlan(
@@ -127,6 +128,7 @@ def _open_pool(attempt: Attempt, index: int, stage: RlStage, start: int) -> Any:
         attempt=attempt.number,
         committed_step=start,
         totals=attempt.totals,
+        needs_spread=stage.needs_spread(),
     )
     newest = attempt.crew.wait([pool.open.remote(plan)], limits.START_S, "the pool to open")[0]
     if newest:  # an earlier attempt published up to here
@@ -189,7 +191,7 @@ def _checkpoint(attempt: Attempt, index: int, step: int, final: bool = False) ->
 
 
 def _evaluate_on_schedule(
-    attempt: Attempt, index: int, step: int, stage: RlStage, pending: PendingEvaluation | None
+    attempt: Attempt, index: int, step: int, stage: SampledStage, pending: PendingEvaluation | None
 ) -> PendingEvaluation | None:
     """Start the evaluation that is due after this step; report the one before once it is there.
 

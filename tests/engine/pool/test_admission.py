@@ -81,3 +81,10 @@ def test_staleness_is_exact_and_never_negative():
 )
 def test_it_names_the_reason_of_a_refusal(rewards, lag, reason):
     assert refusal(rewards, lag, max_staleness=4) == reason
+
+
+@pytest.mark.parametrize("rewards", [(1.0,), (1.0, 1.0), (None, None), ()])
+def test_rewards_refuse_nothing_where_differences_are_not_what_teaches(rewards):
+    assert refusal(rewards, 1, 2) is not None
+    assert refusal(rewards, 1, 2, needs_spread=False) is None
+    assert refusal(rewards, 3, 2, needs_spread=False) == "stale"

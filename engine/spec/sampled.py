@@ -1,0 +1,15 @@
+"""What stages have in common that sample their own training data through the data pool."""
+
+from engine.spec.lineage import TrainedStage
+
+
+class SampledStage(TrainedStage):
+    """A stage whose rollouts fill the data pool with groups, each of one task."""
+
+    hops: list[int]
+    prompts_per_step: int
+    group_size: int
+
+    def needs_spread(self) -> bool:
+        """Whether a group teaches only by the differences between its rewards."""
+        return True
