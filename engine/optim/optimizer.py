@@ -1,4 +1,4 @@
-"""The optimizer of one stage: AdamW, or Muon for matrices beside AdamW for the rest."""
+"""The optimizer of one stage: AdamW, or Muon for matrices beside AdamW for the rest (Moonlight)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -92,8 +92,13 @@ class StageOptimizer:
         if matrices:
             whole = [parameter for name, parameter in matrices.items() if name not in fused]
             pieces = [piece for matrix in self._fused for piece in matrix.pieces]
-            muon = torch.optim.Muon(whole + pieces, lr=spec.muon_lr, weight_decay=spec.weight_decay)
-            self._optimizers.append((muon, spec.muon_lr))
+            muon = torch.optim.Muon(
+                whole + pieces,
+                lr=spec.matrix_lr,
+                weight_decay=spec.weight_decay,
+                adjust_lr_fn=spec.muon_scale,
+            )
+            self._optimizers.append((muon, spec.matrix_lr))
 
     def step(self) -> dict[str, float]:
         """One update from the gradients in place; returns the norm before clipping and the rate.

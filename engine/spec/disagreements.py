@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from engine.spec import lineage
+from engine.spec import lineage, optimizer
 from engine.spec.algorithms import BOUNDS
 from engine.spec.base import Disagreement, hop_category
 from engine.spec.experiment import ExperimentSpec, ModelSpec
@@ -137,6 +137,7 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
                 "steps of training.",
                 (f"{path}.optimizer.warmup_steps", f"{path}.steps"),
             )
+        yield from optimizer.disagreements_of(stage.optimizer, f"{path}.optimizer")
         if isinstance(stage, SftStage) and not any(first.demonstrations.values()):
             yield Disagreement(
                 "This stage learns from demonstrations, and none are asked for.",

@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from engine.optim.optimizer import StageOptimizer
@@ -84,6 +86,80 @@ def test_muon_sees_experts_and_shared_keys_alone() -> None:
     result = parts(named["gqa"].detach(), named["experts"].detach())
     for part, piece in zip(result, alone, strict=True):
         assert torch.allclose(part, piece, atol=1e-6)
+
+
+def moonlight(
+    gradients: list[torch.Tensor], weight: torch.Tensor, rate: float, decay: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weight and last update of 2502.16982, algorithm 1, in fp64 and element by element naive.
+
+    M <- mu M + G, O = Newton-Schulz(G + mu M) 0.2 sqrt(max(rows, columns)), W <- W - lr (O + d W).
+    """
+    weight, momentum = weight.double(), torch.zeros_like(weight, dtype=torch.float64)
+    update = torch.zeros_like(momentum)
+    for gradient in gradients:
+        momentum = 0.95 * momentum + gradient.double()
+        x = gradient.double() + 0.95 * momentum
+        x = x / x.norm()
+        for _ in range(5):  # of singular values: a s + b s^3 + c s^5
+            u, s, vh = torch.linalg.svd(x, full_matrices=False)
+            x = u @ torch.diag(3.4445 * s - 4.7750 * s**3 + 2.0315 * s**5) @ vh
+        update = x * 0.2 * math.sqrt(max(weight.shape))
+        weight = weight - rate * (update + decay * weight)
+    return weight, update
+
+
+@given(
+    rows=st.integers(6, 40),
+    columns=st.integers(6, 40),
+    seed=st.integers(0, 99),
+    warmed=st.booleans(),
+)
+@settings(max_examples=25)
+def test_match_rms_adamw_is_moonlights_rule(
+    rows: int, columns: int, seed: int, warmed: bool
+) -> None:
+    """By direction and size: bf16 products let single elements differ by percents."""
+    generator = torch.Generator().manual_seed(seed)
+    weight = nn.Parameter(torch.randn(rows, columns, generator=generator))
+    spec = OptimizerSpec(
+        kind="muon", lr=1e-2, muon_scale="match_rms_adamw", weight_decay=0.1, warmup_steps=0,
+        decay_share=0.0, clip_norm=1e9,
+    )  # fmt: skip
+    gradients = [torch.randn(rows, columns, generator=generator) for _ in range(1 + 2 * warmed)]
+    expected, update = moonlight(gradients, weight.detach(), 1e-2, 0.1)
+    start = weight.detach().clone()
+    optimizer = StageOptimizer({"w": weight}, spec, 10, {}, frozenset())
+    for gradient in gradients:
+        before = weight.detach().clone()
+        weight.grad = gradient.clone()
+        optimizer.step()
+    moved, wanted = weight.detach().double() - start, expected - start
+    assert float(torch.cosine_similarity(moved.flatten(), wanted.flatten(), dim=0)) > 0.999
+    assert float(moved.norm() / wanted.norm()) == pytest.approx(1, abs=0.03)
+    step = (before - weight.detach()) / 1e-2 - 0.1 * before
+    assert float(step.square().mean().sqrt()) == pytest.approx(
+        float(update.square().mean().sqrt()), rel=0.03
+    )
+
+
+@pytest.mark.parametrize("shape", [(256, 256), (256, 64), (64, 256), (384, 128)])
+def test_match_rms_adamw_moves_matrices_as_far_as_adamw(shape: tuple[int, int]) -> None:
+    """0.2 nominally; Newton-Schulz leaves singular values between 0.68 and 1.13."""
+    generator = torch.Generator().manual_seed(0)
+    weight = nn.Parameter(torch.zeros(shape))
+    spec = OptimizerSpec(
+        kind="muon", lr=1e-2, muon_scale="match_rms_adamw", warmup_steps=0, decay_share=0.0
+    )
+    weight.grad = torch.randn(shape, generator=generator)
+    StageOptimizer({"w": weight}, spec, 10, {}, frozenset()).step()
+    assert 0.15 <= float((weight.detach() / 1e-2).square().mean().sqrt()) <= 0.25
+
+
+def test_the_rate_of_matrices_goes_with_their_scale() -> None:
+    assert OptimizerSpec(kind="muon", lr=1e-3).matrix_lr == 0.02
+    assert OptimizerSpec(kind="muon", lr=1e-3, muon_scale="match_rms_adamw").matrix_lr == 1e-3
+    assert OptimizerSpec(kind="muon", muon_lr=0.1, muon_scale="match_rms_adamw").matrix_lr == 0.1
 
 
 def test_embeddings_gains_and_convolutions_stay_with_adamw() -> None:
