@@ -12,7 +12,7 @@ from engine.kernels.tree import TreeLayout
 from engine.models.hybrid.cache import HybridCache
 from engine.models.hybrid.config import HybridConfig
 from engine.models.hybrid.layers import Block
-from engine.models.hybrid.mixers import Mixer
+from engine.models.hybrid.mixers import Mixer, SoftmaxMixer
 from engine.models.hybrid.moe import Experts, MixtureOfExperts, Router, Routing
 from engine.models.hybrid.ops import RmsNorm, at_least_fp32
 from engine.models.hybrid.places import Branches, Span
@@ -87,6 +87,18 @@ class HybridModel(PreTrainedModel):  # type: ignore[no-untyped-call]
             else:
                 fused[f"{mlp}.gate_up_proj.weight"] = 1, (1, 1)
         return fused
+
+    def softmax_layers(self) -> dict[int, SoftmaxMixer]:
+        """The mixers of the layers with softmax attention, by the number of the layer."""
+        mixers = {number: block.mixer for number, block in enumerate(self.layers)}
+        return {at: mixer for at, mixer in mixers.items() if isinstance(mixer, SoftmaxMixer)}
+
+    def softmax_projections(self) -> dict[str, tuple[int, int]]:
+        """Fused projections of the softmax layers: name -> (kv heads, queries that share each)."""
+        return {
+            f"layers.{number}.mixer.qkv_proj.weight": (mixer.kv_heads, mixer.shared)
+            for number, mixer in self.softmax_layers().items()
+        }
 
     def tables(self) -> frozenset[str]:
         """Names of matrices whose rows are looked up or scored one by one: tokens, experts."""

@@ -1,5 +1,7 @@
 """The two kinds of attention of a block: lightning, and softmax with rotary positions."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -126,11 +128,15 @@ class LightningMixer(Mixer):
 
 
 class SoftmaxMixer(Mixer):
-    """Softmax attention with rotary positions on the first dimensions of each head."""
+    """Softmax attention with rotary positions on the first dimensions of each head.
+
+    watch: told the queries and keys of passes over whole sequences or trees, see `watched_logits`.
+    """
 
     def __init__(self, config: HybridConfig) -> None:
         super().__init__(config, config.num_key_value_heads or config.num_attention_heads)
         self._rotary = config.rotary_dim or self.dim, config.rope_theta
+        self.watch: Callable[[Tensor, Tensor], None] | None = None
 
     def forward(self, x: Tensor, cache: LayerCache | None, place: Place) -> Tensor:
         q_and_k, v = self.project(x, cache, place)
@@ -139,13 +145,20 @@ class SoftmaxMixer(Mixer):
             cos, sin = self._table(place.depth, x)
             positions = place.layout.positions
             q, k = (rotate(part, cos[positions], sin[positions]) for part in (q, k))
+            self._show(q, k)
             output = tree_attention(q, k, v, place.layout)
         elif cache is None or place is None or cache.keys is None:
             cos, sin = (table[: x.shape[1]] for table in self._table(x.shape[1], x))
-            output = causal_attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            self._show(q, k)
+            output = causal_attention(q, k, v)
         else:
             output = self._attend_cached(q, k, v, cache, place)
         return self.out_proj(self.join(output))  # type: ignore[no-any-return]
+
+    def _show(self, q: Tensor, k: Tensor) -> None:
+        if self.watch is not None:
+            self.watch(q, k)
 
     def _attend_cached(
         self, q: Tensor, k: Tensor, v: Tensor, cache: LayerCache, span: Span
