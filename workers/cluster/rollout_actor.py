@@ -4,6 +4,7 @@ import random
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec
 from engine.spec.sampled import SampledStage
 from workers.cluster import limits, synthesised
+from workers.cluster.played import Play, Played
 from workers.cluster.pool_actor import Offer
 from workers.cluster.reporting import Address
 from workers.cluster.rollout_stats import tally
@@ -50,14 +52,16 @@ class _Started:
 
 
 @dataclass
-class _Evaluation:
-    """Tasks to play once each with frozen weights, and what came of them."""
+class _Frozen:
+    """Tasks to play with frozen weights, how often each, and who takes what came of them."""
 
-    tasks: list[Task]
+    tasks: list[tuple[Task, int]]
     version: int
     weights: list[Any]
+    take: Callable[[Trajectory], None]
+    purpose: str = "evaluate"
+    temperature: float = EVALUATION_TEMPERATURE
     done: threading.Event = field(default_factory=threading.Event)
-    finished: list[Trajectory] = field(default_factory=list)
 
 
 class RolloutActor:
@@ -72,12 +76,13 @@ class RolloutActor:
         self._reporter = address.reporter(self._name)
         self._loop: Any = None
         self._tasks: dict[str, list[Task]] = {}
+        self._storage: RunStorage | None = None
         self._wake = threading.Event()
         self._stopping = False
         self._wanted: _Production | None = None
         self._production: _Production | None = None
         self._switched = threading.Event()
-        self._evaluation: _Evaluation | None = None
+        self._frozen: _Frozen | None = None
         self._started: dict[str, _Started] = {}  # by group id
         self._asking: Any = None  # one call of pool.start, which waits until there is room
         self._asked_at = 0.0
@@ -98,6 +103,7 @@ class RolloutActor:
 
         torch.set_num_threads(1)
         spec, place = self._spec, RunStorage(storage)
+        self._storage = place
         folder = synthesised.folder(place)
         tokenizer = synthesised.tokenizer(folder)
         config = HybridConfig.from_spec(
@@ -123,8 +129,8 @@ class RolloutActor:
         """Work until `stop`. What is raised here ends the run."""
         while not self._stopping:
             self._talk_to_pool()
-            if self._evaluation is not None and not self._started:
-                self._evaluate(self._evaluation)
+            if self._frozen is not None and not self._started:
+                self._play_frozen(self._frozen)
             elif self._loop.active:
                 self._step()
             else:
@@ -153,12 +159,34 @@ class RolloutActor:
 
         The weights are these alone until the last task has ended.
         """
-        evaluation = _Evaluation(self._tasks[name][part::parts], version, weights)
-        self._evaluation = evaluation
+        finished: list[Trajectory] = []
+        tasks = [(task, 1) for task in self._tasks[name][part::parts]]
+        self._wait_for(_Frozen(tasks, version, weights, finished.append))
+        return [outcome(one, 0) for one in finished]
+
+    def play(self, wish: Play, part: int, parts: int, version: int, weights: list[Any]) -> None:
+        """Play this worker's part of the tasks, between groups, onto the run's storage.
+
+        Tasks that an earlier attempt played are not played again.
+        """
+        assert self._storage is not None
+        played = Played(self._storage, wish.folder, part)
+        before = played.counts()
+        tasks = [
+            (task, wish.attempts - before[task.id])
+            for task in wish.chosen(self._tasks[wish.tasks], part, parts)
+            if before[task.id] < wish.attempts
+        ]
+        self._wait_for(_Frozen(tasks, version, weights, played.add, wish.purpose, wish.temperature))
+        played.flush()
+
+    def _wait_for(self, frozen: _Frozen) -> None:
+        self._frozen = frozen
         self._wake.set()
-        if not evaluation.done.wait(limits.EVALUATE_S):
-            raise TimeoutError(f"{self._name}: the evaluation took over {limits.EVALUATE_S} s")
-        return [outcome(one, 0) for one in evaluation.finished]
+        if not frozen.done.wait(limits.EVALUATE_S):
+            raise TimeoutError(
+                f"{self._name}: {len(frozen.tasks)} tasks took over {limits.EVALUATE_S} s to play"
+            )
 
     def stop(self) -> None:
         self._stopping = True
@@ -185,7 +213,7 @@ class RolloutActor:
             self._accept(offer, self._production)
         if self._wanted is self._production:
             self._switched.set()
-        if self._production is not None and self._asking is None and self._evaluation is None:
+        if self._production is not None and self._asking is None and self._frozen is None:
             self._ask(self._production)
 
     def _ask(self, production: _Production) -> None:
@@ -211,7 +239,7 @@ class RolloutActor:
         return offer
 
     def _accept(self, offer: Offer, production: _Production) -> None:
-        if self._evaluation is not None:  # it waits for the groups under way: start no others
+        if self._frozen is not None:  # it waits for the groups under way: start no others
             self._abandon(production, [ticket.number for ticket in offer.tickets])
             return
         if offer.weights and offer.version > self._loop.sampler.version:
@@ -262,24 +290,25 @@ class RolloutActor:
         elif self._wake.wait(IDLE_S):
             self._wake.clear()
 
-    def _evaluate(self, evaluation: _Evaluation) -> None:
+    def _play_frozen(self, frozen: _Frozen) -> None:
         with self._reporter.phases.phase("evaluate"):
-            if evaluation.version != self._loop.sampler.version:
-                self._load_weights(evaluation.version, evaluation.weights)
-            for task in evaluation.tasks:
+            if frozen.version != self._loop.sampler.version:
+                self._load_weights(frozen.version, frozen.weights)
+            for task, copies in frozen.tasks:
                 self._loop.submit(
                     task,
-                    f"evaluation-{self._attempt}-{evaluation.version}-{task.id}"[:80],
-                    purpose="evaluate",
-                    temperature=EVALUATION_TEMPERATURE,
+                    f"{frozen.purpose}-{self._attempt}-{frozen.version}-{task.id}"[:80],
+                    copies=copies,
+                    purpose=frozen.purpose,
+                    temperature=frozen.temperature,
                 )
             while self._loop.active and not self._stopping:
                 for trajectory in self._loop.step():
-                    evaluation.finished.append(trajectory)
+                    frozen.take(trajectory)
                     self._reporter.keeper.add_group([trajectory])
                 self._reporter.tick(self._report_busy)
-        self._evaluation = None
-        evaluation.done.set()
+        self._frozen = None
+        frozen.done.set()
 
     def _load_weights(self, version: int, weights: list[Any]) -> None:
         import torch
