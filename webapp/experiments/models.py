@@ -192,6 +192,7 @@ class Checkpoint(models.Model):
     step = models.PositiveIntegerField()
     policy_version = models.PositiveIntegerField()
     path = models.CharField(max_length=500)  # relative to the run's storage
+    parent_path = models.CharField(max_length=500, default="")  # of the one its stage began with
     files = models.JSONField()  # {name: {size, sha256}}
     final = models.BooleanField(default=False)
     created_at = models.DateTimeField()

@@ -36,6 +36,11 @@ def test_it_begins_with_the_last_evaluation_and_ends_with_what_it_does_not_know(
     ]
 
 
+def test_it_names_the_stages_between_which_the_gain_lies() -> None:
+    (_, (label, *_), *_) = told({**SUMMARY, "gain_from_stage": 1, "gain_to_stage": 4})
+    assert label == "Gain of stage 4 over stage 1"
+
+
 def test_it_leaves_out_what_was_not_measured() -> None:
     assert told({}) == []
     assert told({"completion": float("nan"), "evaluations": [], "note": "x", "flag": True}) == []

@@ -10,6 +10,7 @@ from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import services
 from webapp.experiments.api.schemas import CheckpointOut
+from webapp.experiments.lineage import with_parents
 from webapp.experiments.models import Checkpoint, Run
 from webapp.problems import RefusedError
 
@@ -20,7 +21,7 @@ router = Router(tags=["checkpoints"])
 def list_checkpoints(request: HttpRequest, run_id: str) -> Any:
     """A run's checkpoints, the newest first; those removed meanwhile say when."""
     run = access.get(Run.objects.all(), run_id, access.actor_of(request))
-    return run.checkpoints.order_by("-created_at", "-step")
+    return with_parents(run.checkpoints.all()).order_by("-created_at", "-step")
 
 
 @router.get("/checkpoints/{checkpoint_id}", response=CheckpointOut)
@@ -62,5 +63,5 @@ def _missing() -> RefusedError:
 
 
 def _checkpoint(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Checkpoint:
-    rows = Checkpoint.objects.select_related("run__project")
+    rows = with_parents(Checkpoint.objects.select_related("run__project"))
     return access.get(rows, pk, access.actor_of(request), role)

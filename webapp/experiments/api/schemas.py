@@ -121,6 +121,7 @@ class CheckpointOut(Schema):
     policy_version: int
     files: dict[str, dict[str, Any]]
     final: bool
+    parent_id: str | None  # the checkpoint that its stage began with
     created_at: datetime
     removed_at: datetime | None
 

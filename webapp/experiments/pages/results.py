@@ -9,8 +9,8 @@ from webapp.templating import duration, number, percent, points
 
 # Of a training's summary; any other number is shown under its own key.
 _TOLD = {
-    "gain", "gain_low", "gain_high", "seconds", "tokens", "trainer_step", "rollout_step",
-    "environment_step", "completion", "tasks",
+    "gain", "gain_low", "gain_high", "gain_from_stage", "gain_to_stage", "seconds", "tokens",
+    "trainer_step", "rollout_step", "environment_step", "completion", "tasks",
 }  # fmt: skip
 
 
@@ -50,6 +50,9 @@ def _gain(numbers: dict[str, float]) -> list[tuple[str, str, str]]:
     low, high = numbers.get("gain_low"), numbers.get("gain_high")
     note = f"[{points(low)}, {points(high)}]" if low is not None and high is not None else ""
     label = _("Gain of the last stage over the first")
+    if {"gain_from_stage", "gain_to_stage"} <= numbers.keys():  # of one line, where a run has many
+        first, last = int(numbers["gain_from_stage"]), int(numbers["gain_to_stage"])
+        label = _("Gain of stage %(last)s over stage %(first)s") % {"last": last, "first": first}
     return [(label, _("%(n)s points") % {"n": points(numbers["gain"])}, note)]
 
 

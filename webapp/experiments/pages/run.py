@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import services
+from webapp.experiments.lineage import lineage_of, with_parents
 from webapp.experiments.models import ACTIVE_STATES, Run, Stage
 from webapp.experiments.pages.results import results
 from webapp.experiments.queries import run_detail, spec_text
@@ -49,11 +50,12 @@ def config(request: HttpRequest, run: Run) -> HttpResponse:
 
 @page_of(RUNS)
 def checkpoints(request: HttpRequest, run: Run) -> HttpResponse:
-    rows = run.checkpoints.select_related("attempt").order_by("-created_at")
+    rows = with_parents(run.checkpoints.select_related("attempt")).order_by("-created_at")
     found = [(row, sum(file["size"] for file in row.files.values())) for row in rows]
     context = run_context(run, "checkpoints") | {
         "kept": [(row, size) for row, size in found if row.removed_at is None],
         "removed": [(row, size) for row, size in found if row.removed_at is not None],
+        "lineage": lineage_of(run),
     }
     return show(request, "experiments/run_checkpoints.html", context)
 

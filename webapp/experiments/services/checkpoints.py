@@ -7,15 +7,22 @@ from django.utils import timezone
 from webapp import storage
 from webapp.accounts.audit import record
 from webapp.accounts.models import User
+from webapp.experiments.lineage import needed_later
 from webapp.experiments.models import Attempt, Checkpoint, Run
 from webapp.problems import conflict
 
 
 @transaction.atomic
 def remove_checkpoint(checkpoint: Checkpoint, user: User | None) -> None:
-    """Remove the files on commit; the row stays. Refused while an attempt resumes from it."""
+    """Remove the files on commit; the row stays. Refused while an attempt resumes from it, and
+    while a later stage needs it."""
     if Attempt.objects.filter(resume_from=checkpoint, ended_at=None).exists():
         raise conflict("An attempt is resuming from this checkpoint: wait until it has ended.")
+    if stages := needed_later(checkpoint):
+        raise conflict(
+            f"Stage {' and '.join(map(str, stages))} of this run begins with this checkpoint or "
+            "learns from it: remove it once the run has succeeded."
+        )
     checkpoint.removed_at = timezone.now()
     checkpoint.save(update_fields=["removed_at"])
     record("checkpoint.remove", checkpoint.pk, user=user, project=checkpoint.run.project)

@@ -114,6 +114,7 @@ def store_checkpoint(run_id: str, attempt_id: str, item: CheckpointSaved) -> Non
             "policy_version": item.version,
             "files": item.files,
             "final": item.final,
+            "parent_path": item.parent,
             "created_at": datetime.fromtimestamp(item.at, UTC),
         },
     )
@@ -125,8 +126,9 @@ def problem_of(run_id: str, item: Item) -> tuple[str, str] | None:
         numbers = {"index": item.index, "step": item.step, "steps": item.steps}
     elif isinstance(item, CheckpointSaved):
         numbers = {"stage": item.stage, "step": item.step, "version": item.version}
-        if not storage.is_safe(item.path):
-            return "path", "A relative path of plain names is expected."
+        for name, path in (("path", item.path), ("parent", item.parent or item.path)):
+            if not storage.is_safe(path):
+                return name, "A relative path of plain names is expected."
         for name, manifest in item.files.items():
             if not storage.is_safe(name):
                 return "files", f"{name!r} is no plain file name."

@@ -121,7 +121,7 @@ def _cold_start(driver: Driver) -> Iterator[None]:
             yield
     _evaluate(driver, SFT_STEPS, 0)
     _stage(driver, 1, "sft", "done", SFT_STEPS, SFT_STEPS)
-    _checkpoint(driver, 1, SFT_STEPS, 1)
+    _checkpoint(driver, 1, SFT_STEPS, 1, final=True)
     driver.log("trainer-0", f"cold start ends with loss {0.36:.2f}")
     yield
 
@@ -159,7 +159,7 @@ def _reinforce(driver: Driver, steps: int) -> Iterator[None]:
             _trajectories(driver, step)
         if step % 10 == 9:
             _evaluate(driver, at_trainer, step + 1)
-            _checkpoint(driver, 2, at_trainer, step + 2)
+            _checkpoint(driver, 2, at_trainer, step + 2, parent=_path(SFT_STEPS))
         if step % 5 == 0:
             driver.log("driver", f"step {step}: completion {driver.course.completion(step):.3f}")
         if driver.course.collapse_at == step:
@@ -193,7 +193,13 @@ def _evaluate(driver: Driver, step: int, rl_step: int) -> None:
     driver.metrics("driver", "trainer_step", step, values)
 
 
-def _checkpoint(driver: Driver, stage: int, step: int, version: int) -> None:
+def _path(step: int) -> str:
+    return f"checkpoints/step-{step:06d}"
+
+
+def _checkpoint(
+    driver: Driver, stage: int, step: int, version: int, *, final: bool = False, parent: str = ""
+) -> None:
     files = {
         "model.safetensors": {"size": 3_412_904, "sha256": f"{step:064x}"},
         "optimizer.safetensors": {"size": 6_825_808, "sha256": f"{step + 1:064x}"},
@@ -205,9 +211,10 @@ def _checkpoint(driver: Driver, stage: int, step: int, version: int) -> None:
         stage=stage,
         step=step,
         version=version,
-        path=f"checkpoints/step-{step:06d}",
+        path=_path(step),
         files=files,
-        final=False,
+        final=final,
+        parent=parent,
     )
 
 
