@@ -1,5 +1,6 @@
-"""What a model costs, from its configuration alone: parameters, FLOPs, memory. No torch."""
+"""What a model or a run costs, from configurations alone: FLOPs, memory, time, advice. No torch."""
 
+from engine.planner.advice import REASONS, Advice, Verdict, advise
 from engine.planner.architecture import (
     Architecture,
     Latent,
@@ -10,6 +11,8 @@ from engine.planner.architecture import (
     Softmax,
     softmax_twin,
 )
+from engine.planner.cases import Asked, Broken, Case, case_of
+from engine.planner.changes import CHANGES, Fix
 from engine.planner.comparison import Costs, Ratio, conventions, costs, ratio
 from engine.planner.configs import (
     ConfigError,
@@ -19,9 +22,12 @@ from engine.planner.configs import (
     shipped,
     shipped_names,
 )
+from engine.planner.devices import DEVICES, Cluster, Device, read_cluster
 from engine.planner.flops import Convention, Flops, generation, next_token, prefill, training
 from engine.planner.memory import Memory, kv_bytes_per_token, memory, state_bytes
+from engine.planner.needs import NEEDS
 from engine.planner.parameters import Parameters, parameters
+from engine.planner.phases import Footprint, Phase
 from engine.planner.run import (
     RolloutMemory,
     RunPlan,
@@ -30,13 +36,29 @@ from engine.planner.run import (
     optimizer_bytes,
     plan_run,
 )
+from engine.planner.sizes import sized
+from engine.planner.state import OPTIMIZERS
+from engine.planner.timing import Part, StepTime
 
 __all__ = [
+    "CHANGES",
+    "DEVICES",
+    "NEEDS",
+    "OPTIMIZERS",
+    "REASONS",
+    "Advice",
     "Architecture",
+    "Asked",
+    "Broken",
+    "Case",
+    "Cluster",
     "ConfigError",
     "Convention",
     "Costs",
+    "Device",
+    "Fix",
     "Flops",
+    "Footprint",
     "Latent",
     "Layer",
     "LayerKind",
@@ -44,12 +66,18 @@ __all__ = [
     "Memory",
     "Mlp",
     "Parameters",
+    "Part",
+    "Phase",
     "Ratio",
     "RolloutMemory",
     "RunPlan",
     "Softmax",
     "StagePlan",
+    "StepTime",
     "TrainerMemory",
+    "Verdict",
+    "advise",
+    "case_of",
     "conventions",
     "costs",
     "from_spec",
@@ -62,10 +90,12 @@ __all__ = [
     "plan_run",
     "prefill",
     "ratio",
+    "read_cluster",
     "read_config",
     "read_config_file",
     "shipped",
     "shipped_names",
+    "sized",
     "softmax_twin",
     "state_bytes",
     "training",

@@ -9,19 +9,12 @@ products with the embedding (and head) left in fp32, keys and values in fp32.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from engine.planner.architecture import (
-    Architecture,
-    Latent,
-    Layer,
-    Lightning,
-    Mixer,
-    Mlp,
-    Softmax,
-)
+from engine.planner.architecture import Architecture, Latent, Lightning, Mixer, Mlp, Softmax
 from engine.planner.configs import from_spec
 from engine.planner.flops import generation, next_token, training
 from engine.planner.memory import memory
-from engine.planner.parameters import Parameters, mixer_products, parameters
+from engine.planner.parameters import Parameters, parameters
+from engine.planner.sizes import size_of
 from engine.spec import ExperimentSpec, OptimizerSpec, RlStage, SftStage
 
 FP32, BF16 = 4, 2
@@ -119,7 +112,7 @@ def optimizer_bytes(model: Architecture, spec: OptimizerSpec) -> int:
     total = parameters(model).total
     if spec.kind == "adamw":
         return ADAMW_BYTES * total
-    matrices = sum(_matrices(layer, model.width) for layer in model.layers)
+    matrices = int(size_of(model, rank=0).matrices)
     # Where a parameter holds several matrices, Muon works on copies of their values; q, k and v
     # lie interleaved, so that their gradients are copied as well.
     qkv = sum(_qkv(layer.mixer, model.width) for layer in model.layers)
@@ -170,12 +163,6 @@ def _in_blocks(model: Architecture) -> int:
     count = parameters(model)
     routers = sum(model.width * layer.mlp.experts for layer in model.layers)
     return count.total - count.embedding - count.head - routers
-
-
-def _matrices(layer: Layer, width: int) -> int:
-    """Parameters of a layer that Muon updates: its matrices, all experts', but for the router."""
-    mlp = 3 * width * layer.mlp.width * max(1, layer.mlp.experts)
-    return mixer_products(layer.mixer, width) + mlp + 3 * width * layer.mlp.shared_width
 
 
 def _qkv(mixer: Mixer, width: int) -> int:

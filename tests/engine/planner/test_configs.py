@@ -11,6 +11,7 @@ from engine.planner import (
     ConfigError,
     LayerKind,
     from_spec,
+    parameters,
     read_config,
     read_config_file,
     shipped,
@@ -19,19 +20,32 @@ from engine.planner import (
 from engine.planner.configs import shipped_config
 from engine.spec import ModelSpec
 
+PUBLISHED = {  # parameters as counted over the published weights
+    "llama-2-13b": 13_015_864_320,
+    "llama-3.1-70b": 70_553_706_496,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
+    "yi-34b": 34_388_917_248,
+}
 
-def test_it_ships_the_models_of_the_comparison() -> None:
-    assert shipped_names() == [
-        "deepseek-r1",
-        "minimax-m1",
-        "minimax-m1-softmax",
-        "qwen3-235b-a22b",
-    ]
+
+def test_it_ships_models_and_the_twins_of_hybrids() -> None:
+    compared = {"deepseek-r1", "minimax-m1", "minimax-m1-softmax", "qwen3-235b-a22b"}
+    assert set(shipped_names()) == compared | set(PUBLISHED)
     for name in shipped_names():
         model = shipped(name)
         assert (model.name, bool(model.source)) == (name, True)
     m1 = shipped("minimax-m1")
     assert [m1.count(kind) for kind in LayerKind] == [10, 0, 70]
+
+
+@pytest.mark.parametrize(("name", "total"), PUBLISHED.items())
+def test_a_shipped_model_has_as_many_parameters_as_published(name: str, total: int) -> None:
+    assert parameters(shipped(name)).total == total
 
 
 def test_it_names_the_shipped_models_to_who_asks_for_another() -> None:
