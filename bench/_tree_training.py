@@ -112,16 +112,16 @@ def step(model: HybridForCausalLM, samples: Samples, *, merge: bool, bound: int)
     """CISPO's loss and gradient, from lists of ids on; `bound`: tokens of a micro-batch."""
     for parameter in model.parameters():
         parameter.grad = None
-    batch = collate(samples.segments, samples.advantages)
+    batch = collate(samples.segments)
     rows = zip(batch.ids.numpy(), batch.lengths.tolist(), strict=True)
     sequences = [row[:length] for row, length in rows]
-    total = 0.0
+    advantages, total = torch.tensor(samples.advantages), 0.0
     for pack in make_packs(sequences, [0] * len(sequences), bound, merge=merge):
         tree = tree_batch(batch, sequences, pack, merge=merge)
         hidden = model.hidden(tree.ids, layout=tree.layout)
-        found = tree.logprobs(hidden, model.head_weight, 1.0).logprobs
+        found = tree.rows(hidden).logprobs(model.head_weight, 1.0).logprobs
         weight = (found.detach() - batch.behaviour[tree.place]).exp().clamp(max=WEIGHT_MAX)
-        loss = -(weight * batch.advantages[tree.place] * found).sum() / batch.loss_tokens
+        loss = -(weight * advantages[tree.place[0]] * found).sum() / batch.loss_tokens
         loss.backward()  # type: ignore[no-untyped-call]
         total += float(loss.detach())
     return total

@@ -1,7 +1,7 @@
 """The token-level record that all losses are computed from, and how it is cut into pieces."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ class TokenBatch:
 
     loss_mask: True where the token was sampled by the policy and is trained on;
     behaviour: log-probability under the distribution that sampled it; versions: the policy
-    version that did; advantages: one number a token. Where the mask is False they mean nothing.
+    version that did. Where the mask is False they mean nothing.
     """
 
     ids: Tensor
@@ -26,7 +26,6 @@ class TokenBatch:
     loss_mask: Tensor
     behaviour: Tensor
     versions: Tensor
-    advantages: Tensor
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -35,6 +34,10 @@ class TokenBatch:
     def loss_tokens(self) -> int:
         """How many tokens enter the loss: the denominator of a token mean."""
         return int(self.loss_mask.sum())
+
+    def rows(self, index: Tensor) -> "TokenBatch":
+        """The batch of these rows alone, no wider than before."""
+        return TokenBatch(*(getattr(self, one.name)[index] for one in fields(TokenBatch)))
 
     def pieces(
         self, tokens: int, rank: int = 0, world: int = 1
@@ -68,7 +71,6 @@ class TokenBatch:
             loss_mask=pick(self.loss_mask),
             behaviour=pick(self.behaviour),
             versions=pick(self.versions),
-            advantages=pick(self.advantages),
         )
 
 
@@ -76,17 +78,13 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-def collate(segments: Sequence[Segment], advantages: Sequence[float]) -> TokenBatch:
-    """One row a segment, with one advantage for all its tokens.
+def collate(segments: Sequence[Segment]) -> TokenBatch:
+    """One row a segment.
 
     Raises ValueError where a segment's lists disagree or its first token would be trained on.
     """
     if not segments:
         raise ValueError("A batch needs at least one segment.")
-    if len(advantages) != len(segments):
-        raise ValueError(
-            f"{len(segments)} segments need as many advantages, not {len(advantages)}."
-        )
     for segment in segments:
         sizes = {len(segment.ids), len(segment.loss_mask)}
         if sizes != {len(segment.logprobs)} or sizes != {len(segment.versions)}:
@@ -101,18 +99,15 @@ def collate(segments: Sequence[Segment], advantages: Sequence[float]) -> TokenBa
     loss_mask = np.zeros(shape, dtype=np.bool_)
     behaviour = np.zeros(shape, dtype=np.float32)
     versions = np.full(shape, -1, dtype=np.int64)
-    of_row = np.zeros(shape, dtype=np.float32)
     for row, (segment, size) in enumerate(zip(segments, lengths, strict=True)):
         ids[row, :size] = segment.ids  # numpy reads lists several times faster than torch
         loss_mask[row, :size] = segment.loss_mask
         behaviour[row, :size] = segment.logprobs
         versions[row, :size] = segment.versions
-        of_row[row, :size] = advantages[row]
     return TokenBatch(
         ids=torch.from_numpy(ids),
         lengths=torch.tensor(lengths),
         loss_mask=torch.from_numpy(loss_mask),
         behaviour=torch.from_numpy(behaviour),
         versions=torch.from_numpy(versions),
-        advantages=torch.from_numpy(of_row),
     )

@@ -6,33 +6,36 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from engine.spec.algorithms import Bound, Correction
+from engine.spec.algorithms import Bound
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """Tokens that the policy sampled and that are trained on; tensors are [tokens].
 
-    logprobs: under the current policy, the only one with a gradient; behaviour: under whatever
-    distribution sampled the token, temperature and staleness included; advantages: one number a
-    token; sequence: the number of the token's trajectory, of which all tokens are here.
+    logprobs: under the current policy, the only one with a gradient; anchor: under what ratios are
+    taken against, the distribution that sampled the token (temperature and staleness included) or
+    the policy before the step's first update; advantages: one number a token; mean_log_ratio: of
+    the trajectory that the token belongs to, without gradient.
     """
 
     logprobs: Tensor
-    behaviour: Tensor
+    anchor: Tensor
     advantages: Tensor
-    sequence: Tensor
+    mean_log_ratio: Tensor
     bounds: Mapping[Bound, float]
-    correction: Correction
 
     @property
     def log_ratio(self) -> Tensor:
-        """log pi / mu."""
-        return self.logprobs - self.behaviour
+        """log pi / anchor."""
+        return self.logprobs - self.anchor
 
 
 class Terms(NamedTuple):
-    """Both [tokens]: the loss of each token, and whether a bound changed what it contributes."""
+    """Both [tokens]: the loss of each token, and whether a bound changed what it contributes.
+
+    clipped: int8, +1 for an upper bound, -1 for a lower one, 0 for none.
+    """
 
     losses: Tensor
     clipped: Tensor

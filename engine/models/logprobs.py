@@ -1,5 +1,6 @@
 """Log-probabilities of given tokens from hidden states, without keeping the logits."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -75,3 +76,26 @@ def token_logprobs(
     return TokenLogProbs(
         *_TokenLogProbs.apply(hidden, weight, targets, temperature)  # type: ignore[no-untyped-call]
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """What a model computed for the tokens in the loss of one pass, shared rows once.
+
+    hidden [rows, width]: after the final norm, of the token before each predicted one; targets
+    [rows]: the predicted ids; index [N]: the row of each token in the loss, None where there is
+    one row a token, in their order.
+    """
+
+    hidden: Tensor
+    targets: Tensor
+    index: Tensor | None = None
+
+    def each(self, values: Tensor) -> Tensor:
+        """[rows, ...] -> [N, ...]: for every token what its row has."""
+        return values if self.index is None else values.index_select(0, self.index)
+
+    def logprobs(self, weight: Tensor, temperature: float) -> TokenLogProbs:
+        """Of the tokens in the loss, all [N]; weight: [vocab, width], the head."""
+        found = token_logprobs(self.hidden, weight, self.targets, temperature)
+        return TokenLogProbs(*(self.each(values) for values in found))

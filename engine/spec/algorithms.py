@@ -1,5 +1,6 @@
 """Algorithms as data: the advantage, policy loss, aggregation and correction of each preset."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -11,6 +12,9 @@ Advantage = Literal[
     "batch_centred",
     "batch_whitened",
     "group_batch_whitened",
+    "turn_reward_to_go",
+    "gigpo",
+    "gae",
 ]
 Loss = Literal["cispo", "gspo", "ppo", "reinforce"]
 Aggregation = Literal[
@@ -20,13 +24,16 @@ Aggregation = Literal[
     "seq-mean-token-sum",
     "seq-mean-token-sum-norm",
 ]
-Correction = Literal["none", "truncated", "icepop"]
-Bound = Literal["eps_low", "eps_high", "weight_min", "weight_max"]
+Correction = Literal["none", "truncated", "icepop", "geometric"]
+Bound = Literal["eps_low", "eps_high", "dual_clip", "weight_min", "weight_max"]
+KlKind = Literal["k1", "abs", "k2", "k3", "k3_unbiased"]
 Preset = Literal[
     "cispo",
+    "dapo",
     "dr_grpo",
     "grpo",
     "gspo",
+    "ppo",
     "reinforce",
     "reinforce_pp",
     "reinforce_pp_baseline",
@@ -38,8 +45,9 @@ Preset = Literal[
 class Algorithm:
     """What a step of reinforcement learning does with its batch.
 
-    bounds: eps_low, eps_high: a clipped ratio stays in [1 - eps_low, 1 + eps_high]; weight_min,
-    weight_max: the importance weights that are let through.
+    bounds: eps_low, eps_high: a clipped ratio stays in [1 - eps_low, 1 + eps_high]; dual_clip: the
+    ratio that a negative advantage counts with at most; weight_min, weight_max: the importance
+    weights that are let through.
     """
 
     advantage: Advantage
@@ -51,9 +59,13 @@ class Algorithm:
 
 PRESETS: dict[Preset, Algorithm] = {
     "cispo": Algorithm("group_normalised", "cispo", "token-mean"),  # 2506.13585
+    "dapo": Algorithm(
+        "group_normalised", "ppo", "token-mean", bounds={"eps_high": 0.28}
+    ),  # 2503.14476
     "grpo": Algorithm("group_normalised", "ppo", "seq-mean-token-mean"),  # 2402.03300
     "dr_grpo": Algorithm("group_centred", "ppo", "seq-mean-token-sum-norm"),  # 2503.20783
     "gspo": Algorithm("group_normalised", "gspo", "seq-mean-token-mean"),  # 2507.18071
+    "ppo": Algorithm("gae", "ppo", "token-mean"),  # 1707.06347
     "rloo": Algorithm(
         "leave_one_out", "reinforce", "seq-mean-token-sum", "truncated"
     ),  # 2402.14740
@@ -69,25 +81,44 @@ BOUNDS: tuple[Bound, ...] = get_args(Bound)
 LOSS_BOUNDS: dict[Loss, dict[Bound, float]] = {
     "cispo": {"weight_max": 5.0},
     "gspo": {"eps_low": 3e-4, "eps_high": 4e-4},
-    "ppo": {"eps_low": 0.2, "eps_high": 0.2},
+    "ppo": {"eps_low": 0.2, "eps_high": 0.2, "dual_clip": math.inf},
     "reinforce": {},
 }
 CORRECTION_BOUNDS: dict[Correction, dict[Bound, float]] = {
     "none": {},
     "truncated": {"weight_max": 2.0},
     "icepop": {"weight_min": 0.5, "weight_max": 5.0},
+    "geometric": {"weight_min": 0.5, "weight_max": 2.0},
 }
+
+# What compares the rewards of one group: equal ones, and a group of one, teach nothing there.
+GROUP_RELATIVE: frozenset[Advantage] = frozenset(
+    {
+        "group_normalised",
+        "group_centred",
+        "leave_one_out",
+        "group_batch_whitened",
+        "turn_reward_to_go",
+        "gigpo",
+    }
+)
+# Estimators that know what to do with a KL term in the reward: on every token, or on the outcome.
+KL_BY_TOKEN: frozenset[Advantage] = frozenset({"gae", "batch_whitened"})
+KL_BY_OUTCOME: frozenset[Advantage] = frozenset(
+    {"group_normalised", "group_centred", "leave_one_out"}
+)
 
 # Names of TRL (loss_type) and verl (the others), as the fields of a stage that they stand for.
 PEERS: dict[str, dict[str, dict[str, str]]] = {
     "loss_type": {
         "bnpo": {"advantage": "group_normalised", "loss": "ppo", "aggregation": "token-mean"},
-        "cispo": {"algorithm": "cispo"},
+        "cispo": {"algorithm": "cispo", "aggregation": "token-mean"},
         "dapo": {"advantage": "group_normalised", "loss": "ppo", "aggregation": "token-mean"},
-        "dr_grpo": {"algorithm": "dr_grpo"},
-        "grpo": {"algorithm": "grpo"},
+        "dr_grpo": {"algorithm": "dr_grpo", "aggregation": "seq-mean-token-sum-norm"},
+        "grpo": {"algorithm": "grpo", "aggregation": "seq-mean-token-mean"},
     },
     "adv_estimator": {
+        "gae": {"advantage": "gae"},
         "grpo": {"advantage": "group_normalised"},
         "reinforce_plus_plus": {"advantage": "batch_whitened"},
         "reinforce_plus_plus_baseline": {"advantage": "group_batch_whitened"},

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from engine.spec import lineage, optimizer
-from engine.spec.algorithms import BOUNDS
+from engine.spec import lineage, optimizer, rl
 from engine.spec.base import Disagreement, hop_category
 from engine.spec.experiment import ExperimentSpec, ModelSpec
 from engine.spec.rl import RlStage
@@ -145,6 +144,9 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
             )
         if isinstance(stage, SampledStage):
             yield from _of_sampled(spec, first, stage, path)
+        if isinstance(stage, RlStage):
+            trained = lineage.parent_of(spec.stages, index) is not None
+            yield from rl.disagreements_of(stage, path, trained_before=trained)
 
 
 def _of_synthesis(spec: ExperimentSpec, stage: SynthesiseStage) -> Iterator[Disagreement]:
@@ -184,8 +186,6 @@ def _of_sampled(
             f"{spec.rollout.slots} in flight: a group must fit into one worker.",
             (f"{path}.group_size", "rollout.slots"),
         )
-    if isinstance(stage, RlStage):
-        yield from _of_algorithm(stage, path)
     made = {hop_category(hops) for hops in stage.hops}
     named = set(spec.pool.gate.shares)
     if named and (strange := sorted(named ^ made)):
@@ -194,37 +194,6 @@ def _of_sampled(
             f"{_or(strange)} stands on one side only.",
             ("pool.gate.shares", f"{path}.hops"),
         )
-
-
-def _of_algorithm(stage: RlStage, path: str) -> Iterator[Disagreement]:
-    how = stage.resolved()
-    loss = f"{path}.loss" if stage.loss else f"{path}.algorithm"
-    if how.correction != "none" and how.loss != "reinforce":
-        yield Disagreement(
-            f"The loss {how.loss} already weighs against the behaviour policy: the correction "
-            f"{how.correction} would count it twice. Take the loss reinforce, or no correction.",
-            (f"{path}.correction", loss),
-        )
-    if how.loss == "gspo" and how.aggregation != "seq-mean-token-mean":
-        yield Disagreement(
-            f"The loss gspo clips whole trajectories, which {how.aggregation} would weigh by their "
-            "length: its aggregation is seq-mean-token-mean.",
-            (f"{path}.aggregation", loss),
-        )
-    if how.loss == "cispo" and stage.eps_high is not None and stage.weight_max is not None:
-        yield Disagreement(
-            f"eps_high {stage.eps_high:g} caps the weight at {1 + stage.eps_high:g}, weight_max at "
-            f"{stage.weight_max:g}: keep one of them.",
-            (f"{path}.eps_high", f"{path}.weight_max"),
-        )
-    read = set(how.bounds) | ({"eps_high"} if how.loss == "cispo" else set())
-    for bound in BOUNDS:
-        if getattr(stage, bound) is not None and bound not in read:
-            yield Disagreement(
-                f"The loss {how.loss} with the correction {how.correction} does not read {bound}: "
-                "leave it empty.",
-                (f"{path}.{bound}", loss),
-            )
 
 
 def _or(words: list[str]) -> str:

@@ -11,7 +11,7 @@ from engine.algorithms.batch import TokenBatch
 from engine.models.hybrid import HybridForCausalLM
 from engine.models.hybrid.body import Routed
 from engine.models.hybrid.moe import balancing_loss
-from engine.models.logprobs import TokenLogProbs, token_logprobs
+from engine.models.logprobs import Rows
 from engine.trees.batch import TreeBatch, tree_batch
 from engine.trees.build import Ints
 from engine.trees.pack import deal, make_packs
@@ -25,14 +25,14 @@ Place = tuple[Tensor, Tensor]  # rows and columns of the batch
 
 
 class Found(NamedTuple):
-    """Of the tokens in the loss, in the order of `place`; and how unevenly experts were used.
+    """Rows of the tokens in the loss, in the order of `place`; how unevenly experts were used.
 
     imbalance: the balancing loss within the pass times its tokens, each counted once a sample; 0
     where the model does not ask for it. Over a step it is a mean over passes, so that, unlike the
     rest of the loss, it depends on how the batch is cut.
     """
 
-    tokens: TokenLogProbs
+    rows: Rows
     imbalance: Tensor
 
 
@@ -52,15 +52,12 @@ class PaddedPass:
     def work(self) -> Work:
         return samples_work(self.piece)
 
-    def run(self, model: HybridForCausalLM, head: Tensor, temperature: float) -> Found:
+    def run(self, model: HybridForCausalLM) -> Found:
         mask, ids = self.piece.loss_mask, self.piece.ids
         routed = model.routed(ids)
-        rows = routed.hidden[:, :-1][mask[:, 1:]]
+        rows = Rows(routed.hidden[:, :-1][mask[:, 1:]], ids[mask])
         real = torch.arange(ids.shape[1]) < self.piece.lengths[:, None]
-        return Found(
-            token_logprobs(rows, head, ids[mask], temperature),
-            _imbalance(model, routed, real.flatten()),
-        )
+        return Found(rows, _imbalance(model, routed, real.flatten()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +76,10 @@ class TreePass:
         pairs = float(positions.sum()) + len(positions)
         return Work(len(positions), pairs, len(self.tree.targets))
 
-    def run(self, model: HybridForCausalLM, head: Tensor, temperature: float) -> Found:
+    def run(self, model: HybridForCausalLM) -> Found:
         routed = model.routed(self.tree.ids, layout=self.tree.layout)
-        return Found(
-            self.tree.logprobs(routed.hidden, head, temperature),
-            _imbalance(model, routed, self.tree.multiplicity),
-        )
+        imbalance = _imbalance(model, routed, self.tree.multiplicity)
+        return Found(self.tree.rows(routed.hidden), imbalance)
 
 
 def _imbalance(model: HybridForCausalLM, routed: Routed, counts: Tensor) -> Tensor:

@@ -1,91 +1,117 @@
-"""The token batch of one step from groups of trajectories: who is in it, with what weight."""
+"""Which trajectories of a step count, as rows of tokens, and how they are dealt to updates."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from engine.algorithms.advantages import advantages
 from engine.algorithms.aggregation import token_weights
 from engine.algorithms.batch import TokenBatch, collate
 from engine.records.trajectory import Trajectory
-from engine.spec.algorithms import Algorithm
+from engine.spec.algorithms import Aggregation
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trajectory that counts. `group` and `place`: where it stands among those of the step.
+
+    trained: False where it only takes part in the baseline of its group; loss_tokens: 0 then.
+    """
+
+    trajectory: Trajectory
+    group: int
+    place: int
+    trained: bool
+    loss_tokens: int
 
 
 @dataclass(frozen=True, eq=False)
 class RlBatch:
-    """Rows are segments of trajectories whose advantage is not zero.
+    """Rows are the segments of members, one trajectory after the other.
 
-    groups [rows]: number of the group; trajectories [rows]: number of the trajectory; weights
-    [rows]: what each of the row's tokens weighs in the loss.
+    trajectories [rows]: number of the row's member.
     """
 
     batch: TokenBatch
-    groups: list[int]
+    members: list[Member]
     trajectories: Tensor
-    weights: Tensor
+
+    @property
+    def groups(self) -> list[int]:
+        """The group of each row."""
+        return [self.members[number].group for number in self.trajectories.tolist()]
+
+    def trained(self) -> Tensor:
+        """Whether each row's member is trained on, [rows]."""
+        return torch.tensor([member.trained for member in self.members])[self.trajectories]
+
+    def weights(self, kind: Aggregation, longest: int, groups: frozenset[int]) -> Tensor:
+        """What each of a row's tokens weighs in a loss over the members of these groups, [rows].
+
+        longest: tokens that a trajectory may have. The weight is 0 outside those groups.
+        """
+        inside = [one.trained and one.group in groups for one in self.members]
+        lengths = [
+            one.loss_tokens for one, within in zip(self.members, inside, strict=True) if within
+        ]
+        found = iter(token_weights(kind, lengths, longest))
+        of_member = [next(found) if within else 0.0 for within in inside]
+        return torch.tensor(of_member, dtype=torch.float64)[self.trajectories]
 
 
-def rl_batch(
-    groups: Sequence[Sequence[Trajectory]], how: Algorithm, longest: int
-) -> tuple[RlBatch | None, dict[str, float]]:
-    """The batch, None where nothing is to be learned, and figures of the rewards.
+def gather(
+    groups: Sequence[Sequence[Trajectory]], *, mask_truncated: bool = False
+) -> RlBatch | None:
+    """Rows of every trajectory that has a reward of the policy's own and a token in the loss.
 
-    longest: tokens that a trajectory may have. A trajectory counts in the weights where its reward
-    is valid and its group teaches; one whose advantage is exactly zero counts without being
-    computed.
-
-    Raises ValueError where the loss looks at whole trajectories and one has several segments.
+    mask_truncated: those that hit a limit count in the baseline alone. None where nothing is left
+    to train on.
     """
-    rewards = [[one.trainable_reward for one in group] for group in groups]
-    lengths = [[_loss_tokens(one) for one in group] for group in groups]
-    values = advantages(how.advantage, rewards, lengths)
-    figures = {
-        "zero_variance_share": sum(not any(group) for group in values) / len(groups),
-        **_reward_figures([one for group in groups for one in group]),
-    }
-    counted = [
-        (number, one, value, length)
-        for number, group in enumerate(groups)
-        if any(values[number])
-        for one, value, length in zip(group, values[number], lengths[number], strict=True)
-        if one.trainable_reward is not None and length
-    ]
-    if not counted:
-        return None, figures
-    weights = token_weights(how.aggregation, [length for *_, length in counted], longest)
-    rows = [
-        (segment, value, number, index, weight)
-        for index, ((number, one, value, _), weight) in enumerate(
-            zip(counted, weights, strict=True)
-        )
-        if value
-        for segment in one.segments
-    ]
-    if how.loss == "gspo" and (several := len(rows) - len({row[3] for row in rows})):
-        raise ValueError(
-            f"{several} segments of this batch continue a trajectory after a context edit; gspo's "
-            "ratio is of a whole trajectory in one pass: take another loss."
-        )
-    segments, values_of_rows, numbers, trajectories, weights_of_rows = zip(*rows, strict=True)
-    return (
-        RlBatch(
-            collate(segments, values_of_rows),
-            list(numbers),
-            torch.tensor(trajectories),
-            torch.tensor(weights_of_rows, dtype=torch.float64),
-        ),
-        figures,
-    )
+    members, segments, rows = [], [], []
+    for number, group in enumerate(groups):
+        for place, one in enumerate(group):
+            length = sum(sum(segment.loss_mask) for segment in one.segments)
+            if one.trainable_reward is None or not length:
+                continue
+            trained = not (mask_truncated and one.stop_reason.is_truncation)
+            members.append(Member(one, number, place, trained, length if trained else 0))
+            segments += one.segments
+            rows += [len(members) - 1] * len(one.segments)
+    if not any(member.trained for member in members):
+        return None
+    return RlBatch(collate(segments), members, torch.tensor(rows))
 
 
-def _loss_tokens(trajectory: Trajectory) -> int:
-    return sum(sum(segment.loss_mask) for segment in trajectory.segments)
+def deal(
+    found: RlBatch, epochs: int, minibatches: int, seed: str
+) -> Iterator[tuple[frozenset[int], Tensor]]:
+    """Groups and rows of each update, epoch by epoch; whole groups, in an order of chance.
+
+    The order that groups came in does not matter. An update whose rows were all left out is
+    skipped.
+    """
+    names = {member.group: member.trajectory.group_id for member in found.members}
+    order = sorted(names, key=lambda group: (names[group], group))
+    of_rows = torch.tensor(found.groups)
+    for epoch in range(epochs):
+        random.Random(f"{seed} {epoch}").shuffle(order)
+        for part in range(minibatches):
+            chosen = frozenset(order[part::minibatches])
+            inside = torch.isin(of_rows, torch.tensor(sorted(chosen), dtype=torch.long))
+            if inside.any():
+                yield chosen, inside.nonzero()[:, 0]
 
 
-def _reward_figures(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+def keep_rows(found: RlBatch, index: Tensor) -> RlBatch:
+    """The same members with some of their rows: the others have nothing to teach."""
+    return replace(found, batch=found.batch.rows(index), trajectories=found.trajectories[index])
+
+
+def reward_figures(groups: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
     """Mean reward and completion rate of the valid ones, and the share of invalid rewards."""
+    trajectories = [one for group in groups for one in group]
     valid = [one for one in trajectories if one.trainable_reward is not None]
     figures = {"invalid_reward_share": 1 - len(valid) / len(trajectories)}
     if valid:

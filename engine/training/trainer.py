@@ -1,34 +1,43 @@
 """The trainer: token batches to gradients, gradients to steps, steps to policy versions."""
 
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from engine.algorithms.batch import TokenBatch, collate
-from engine.algorithms.losses import LOSSES
-from engine.algorithms.statistics import off_policy_statistics
-from engine.algorithms.tokens import Terms, Tokens
+from engine.algorithms.batch import TokenBatch
+from engine.algorithms.tokens import Terms
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
-from engine.optim.optimizer import StageOptimizer
+from engine.models.logprobs import Rows, TokenLogProbs
 from engine.planner.configs import from_spec
-from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, RlStage, SftStage
 from engine.training.checkpoint import read_checkpoint, read_tensors, save_checkpoint
-from engine.training.passes import Place, passes, samples_work
+from engine.training.critic import Critic
+from engine.training.learner import AllReduce, Learner, Ranks
+from engine.training.passes import Place, samples_work
 from engine.training.precision import choose_precision
-from engine.training.rl_batch import rl_batch
-from engine.trees.statistics import Cost, Work, sharing
+from engine.trees.statistics import Cost, sharing
 
 logger = logging.getLogger(__name__)
 
-Objective = Callable[[Tensor, Place], Terms]  # log-probs [tokens] -> each one's part of the loss
-AllReduce = Callable[[Tensor], None]  # sums a tensor over all ranks, in place
+
+class Seen(NamedTuple):
+    """What an objective sees of a pass.
+
+    tokens: log-probabilities and the like of the tokens in the loss, [N]; place: their rows and
+    columns in the batch; rows and head: what they were computed from.
+    """
+
+    tokens: TokenLogProbs
+    place: Place
+    rows: Rows
+    head: Tensor
+
+
+Objective = Callable[[Seen], Terms]
 
 
 class Trainer:
@@ -37,6 +46,7 @@ class Trainer:
     Parameters are fp32; where precision is bfloat16 the blocks compute in a bf16 copy. With
     `world` > 1 every rank is given the same batches and takes its share of the rows; `all_reduce`
     sums over the ranks. The loss then is the same as on one rank (one global denominator).
+    What a step does is in a file for each kind of stage: `supervised`, `reinforcement`, ...
     """
 
     def __init__(
@@ -48,98 +58,113 @@ class Trainer:
         world: int = 1,
         all_reduce: AllReduce | None = None,
     ) -> None:
-        if world > 1 and all_reduce is None:
-            raise ValueError(f"{world} ranks need a function that sums over them")
         self.spec = spec
-        self.rank, self.world, self._all_reduce = rank, world, all_reduce
+        self.ranks = Ranks(rank, world, all_reduce)
         with torch.random.fork_rng():
             torch.manual_seed(spec.seed)
             self.model = HybridForCausalLM(config)
         self.dtype, sentence = choose_precision(spec.trainer.precision)
         logger.info(sentence)
-        self._compute = self.model
-        if self.dtype != torch.float32:
-            self._compute = self.model.copy_in(self.dtype)
+        self.policy = Learner(self.model, self.dtype, spec.trainer, self.ranks)
         self._cost = Cost.of(from_spec(spec.model, spec.name))
         self.version = 0
         self.stage: SftStage | RlStage | None = None
-        self.optimizer: StageOptimizer | None = None
+        self.critic: Critic | None = None
+        self.reference: HybridForCausalLM | None = None
+        self._updates = 1  # of the optimizer in a step
 
     def begin(self, stage: SftStage | RlStage) -> None:
-        """Starts a stage with a fresh optimizer."""
+        """Starts a stage with fresh optimizers, from the weights as they are.
+
+        They are the reference of a KL term, and what a critic starts from.
+        """
         self.stage = stage
-        self.optimizer = StageOptimizer(
-            dict(self.model.named_parameters()),
-            stage.optimizer,
-            stage.steps,
-            self.model.fused_matrices(),
-            self.model.tables(),
-        )
+        self.critic = self.reference = None
+        self._updates = 1
+        if isinstance(stage, RlStage):
+            self._updates = stage.updates_per_step
+            if stage.resolved().advantage == "gae":
+                self.critic = Critic(self.policy.model, self.dtype, self.spec.trainer, self.ranks)
+                self.critic.begin(stage)
+            if stage.kl_weight:
+                self.reference = self.policy.frozen()
+        self.policy.begin(stage.optimizer, stage.steps * self._updates)
 
     @property
     def step(self) -> int:
         """Finished steps of this stage."""
-        return self.optimizer.finished_steps if self.optimizer else 0
+        optimizer = self.policy.optimizer
+        return optimizer.finished_steps // self._updates if optimizer else 0
+
+    def skip_step(self) -> None:
+        """A step in which nothing was to be learned: it counts, and the weights stay."""
+        self.skip_updates(self._updates)
+
+    def skip_updates(self, count: int) -> None:
+        """Updates of a step for which nothing was left."""
+        self.policy.running_optimizer.finished_steps += count
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the weights in fp32, for samplers."""
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
-    def sft_step(self, demonstrations: Sequence[Trajectory]) -> dict[str, float]:
-        """One step of supervised learning on the demonstrations' unmasked tokens."""
-        segments = [segment for one in demonstrations for segment in one.segments]
-        batch = collate(segments, [0.0] * len(segments))
-        share = 1 / max(1, batch.loss_tokens)
+    def logprobs(
+        self,
+        batch: TokenBatch,
+        groups: Sequence[int],
+        temperature: float,
+        model: HybridForCausalLM | None = None,
+    ) -> Tensor:
+        """Of the tokens in the loss, [rows, tokens], 0 elsewhere, without gradient.
 
-        def likelihood(logprobs: Tensor, _: Place) -> Terms:
-            return Terms(-share * logprobs, torch.zeros_like(logprobs, dtype=torch.bool))
-
-        _, figures = self._update(batch, range(len(segments)), likelihood, 1.0)
-        del figures["clip_fraction"]
-        return figures
-
-    def rl_step(self, groups: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
-        """One step of the stage's algorithm on whole groups of trajectories.
-
-        Groups that teach nothing are left out of the loss; invalid rewards are masked. A batch in
-        which nothing is left makes no update, yet counts as a step.
+        model: a frozen one, instead of the policy as it is.
         """
-        stage = self.stage
-        if not isinstance(stage, RlStage):
-            raise RuntimeError("rl_step needs a stage of kind rl: call begin first")
-        how = stage.resolved()
-        found, figures = rl_batch(groups, how, self.spec.environment.max_tokens)
-        if found is None:
-            self._optimizer().finished_steps += 1
-            return figures
-        batch = found.batch
-        staleness = self.version - batch.versions[batch.loss_mask]
-        if (staleness < 0).any():
-            raise ValueError("A trajectory was sampled by a version that does not exist yet")
+        head = self.model.head_weight if model is None else model.head_weight
+        return self.policy.read(
+            batch, groups, lambda rows: rows.logprobs(head, temperature).logprobs, model
+        )
 
-        def objective(logprobs: Tensor, place: Place) -> Terms:
-            tokens = Tokens(
-                logprobs,
-                batch.behaviour[place],
-                batch.advantages[place],
-                found.trajectories[place[0]],
-                how.bounds,
-                how.correction,
-            )
-            terms = LOSSES[how.loss](tokens)
-            return Terms(found.weights[place[0]] * terms.losses, terms.clipped)
+    def update(
+        self,
+        batch: TokenBatch,
+        groups: Sequence[int],
+        objective: Objective,
+        temperature: float,
+    ) -> tuple[Tensor, dict[str, float]]:
+        """One update of the policy; the log-probs before it, [rows, tokens], and figures.
 
-        temperature = self.spec.rollout.temperature
-        logprobs, update = self._update(batch, found.groups, objective, temperature)
-        mask = batch.loss_mask
-        cap = how.bounds.get("weight_max", math.inf)
-        return {
-            **figures,
-            **update,
-            **off_policy_statistics(logprobs[mask], batch.behaviour[mask], cap),
-            "staleness_mean": float(staleness.double().mean()),
-            "staleness_max": float(staleness.max()),
+        `groups` numbers the group of each row. The objective's losses are summed.
+        """
+        head, loss_tokens = self.model.head_weight, batch.loss_tokens
+        logprobs = torch.zeros(batch.ids.shape, dtype=head.dtype)
+        totals = torch.zeros(4, dtype=torch.float64)
+
+        def of_pass(rows: Rows, place: Place) -> Tensor:
+            tokens = rows.logprobs(head, temperature)
+            terms = objective(Seen(tokens, place, rows, head))
+            logprobs[place] = tokens.logprobs.detach()
+            counted = [tokens.entropies, tokens.likeliest, terms.clipped > 0, terms.clipped < 0]
+            totals.add_(torch.stack([one.sum().double() for one in counted]))
+            return terms.losses.sum()
+
+        loss, work = self.policy.gradient(batch, groups, of_pass)
+        self.ranks.sum(logprobs, totals)
+        statistics = self.policy.step()
+        entropy, accuracy, high, low = (totals / max(1, loss_tokens)).tolist()
+        figures = {
+            "loss": loss,
+            "entropy": entropy,
+            "token_accuracy": accuracy,
+            "clip_fraction": high + low,
+            "clip_fraction_high": high,
+            "clip_fraction_low": low,
+            "loss_tokens": float(loss_tokens),
+            "batch_tokens": float(batch.lengths.sum()),
+            **statistics,
         }
+        if self.spec.trainer.tree_merge != "off":
+            figures |= sharing(samples_work(batch), work, self._cost)
+        return logprobs, figures
 
     def save(
         self, folder: Path, meta: Mapping[str, Any], extra_files: Mapping[str, bytes]
@@ -148,10 +173,13 @@ class Trainer:
 
         `meta` (plain values) is kept beside version and step, `extra_files` verbatim.
         """
+        tensors = {"optimizer": self.policy.running_optimizer.tensors()}
+        if self.critic is not None:
+            tensors |= self.critic.tensors()
         return save_checkpoint(
             folder,
             self.model,
-            {"optimizer": self._optimizer().tensors()},
+            tensors,
             {**meta, "version": self.version, "step": self.step},
             extra_files,
         )
@@ -162,97 +190,19 @@ class Trainer:
         Raises CheckpointError where it is damaged. The version is the checkpoint's; a resumed run
         sets a higher one, since the old attempt may have published beyond it.
         """
-        meta = read_checkpoint(folder)
-        self.model.load_state_dict(read_tensors(folder, "model"))
-        self._optimizer().load_tensors(read_tensors(folder, "optimizer"))
+        meta = self.load_weights(folder)
+        self.policy.running_optimizer.load_tensors(read_tensors(folder, "optimizer"))
+        if self.critic is not None:
+            self.critic.load(folder)
         self.version = int(meta["version"])
-        self._refresh_copy()
         return meta
 
-    def load_weights(self, folder: Path) -> None:
-        """Takes the weights of a checkpoint folder, and nothing else.
+    def load_weights(self, folder: Path) -> dict[str, Any]:
+        """Takes a checkpoint's weights and nothing else of it; returns its meta data.
 
         Raises CheckpointError where it is damaged.
         """
-        read_checkpoint(folder)
+        meta = read_checkpoint(folder)
         self.model.load_state_dict(read_tensors(folder, "model"))
-        self._refresh_copy()
-
-    def _optimizer(self) -> StageOptimizer:
-        if self.optimizer is None:
-            raise RuntimeError("No stage has begun: call begin first")
-        return self.optimizer
-
-    def _update(
-        self,
-        batch: TokenBatch,
-        groups: Sequence[int],
-        objective: Objective,
-        temperature: float,
-    ) -> tuple[Tensor, dict[str, float]]:
-        """Gradient and step; returns the log-probs before it, [rows, tokens], and figures.
-
-        `groups` numbers the group of each row.
-        """
-        optimizer = self._optimizer()
-        loss_tokens = batch.loss_tokens
-        all_logprobs = torch.zeros_like(batch.behaviour)
-        totals = torch.zeros(7, dtype=torch.float64)  # loss, entropy, accuracy, clipped; work
-        for parameter in self.model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        how = self.spec.trainer
-        balance_weight = self.model.config.router_aux_loss_coef / float(batch.lengths.sum())
-        for one in passes(batch, groups, how.tree_merge, how.pack_tokens, self.rank, self.world):
-            found, imbalance = one.run(self._compute, self.model.head_weight, temperature)
-            terms = objective(found.logprobs, one.place)
-            loss = terms.losses.sum()
-            loss = loss + balance_weight * imbalance
-            loss.backward()  # type: ignore[no-untyped-call]
-            self._collect_gradients()
-            all_logprobs[one.place] = found.logprobs.detach()
-            sums = torch.stack([found.entropies.sum(), found.likeliest.sum(), terms.clipped.sum()])
-            work = torch.tensor(astuple(one.work), dtype=torch.float64)
-            totals += torch.cat([loss.detach()[None], sums / loss_tokens, work])
-        self._sum_over_ranks(all_logprobs, totals, *(p.grad for p in self.model.parameters()))
-        statistics = optimizer.step()
-        self.version += 1
-        self._refresh_copy()
-        figures = {
-            "loss": float(totals[0]),
-            "entropy": float(totals[1]),
-            "token_accuracy": float(totals[2]),
-            "clip_fraction": float(totals[3]),
-            "loss_tokens": float(loss_tokens),
-            "batch_tokens": float(batch.lengths.sum()),
-            **statistics,
-        }
-        if how.tree_merge != "off":
-            figures |= sharing(samples_work(batch), Work(*totals[4:].tolist()), self._cost)
-        return all_logprobs, figures
-
-    @torch.no_grad()
-    def _collect_gradients(self) -> None:
-        """Adds what the copy's backward pass left to the fp32 gradients, piece by piece."""
-        for master, copied in zip(self.model.parameters(), self._compute.parameters(), strict=True):
-            if copied is not master and copied.grad is not None and master.grad is not None:
-                master.grad += copied.grad
-                copied.grad = None
-
-    @torch.no_grad()
-    def _refresh_copy(self) -> None:
-        if self._compute is not self.model:
-            for master, copied in zip(
-                self.model.parameters(), self._compute.parameters(), strict=True
-            ):
-                if copied is not master:
-                    copied.copy_(master)
-
-    def _sum_over_ranks(self, *tensors: Tensor | None) -> None:
-        if self._all_reduce is None:
-            return
-        present = [tensor for tensor in tensors if tensor is not None]
-        flat = torch.cat([tensor.double().flatten() for tensor in present])
-        self._all_reduce(flat)
-        sizes = [tensor.numel() for tensor in present]
-        for tensor, part in zip(present, torch.split(flat, sizes), strict=True):
-            tensor.copy_(part.view_as(tensor))
+        self.policy.refresh()
+        return meta

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from engine.algorithms.batch import TokenBatch
 from engine.kernels.tree.layout import TreeLayout
-from engine.models.logprobs import TokenLogProbs, token_logprobs
+from engine.models.logprobs import Rows
 from engine.trees.build import Forest, Ints, build_forest
 from engine.trees.pack import Pack
 
@@ -37,11 +37,9 @@ class TreeBatch:
     edge_of: Tensor
     place: tuple[Tensor, Tensor]
 
-    def logprobs(self, hidden: Tensor, weight: Tensor, temperature: float) -> TokenLogProbs:
-        """Of the tokens in the loss, all [N], from hidden states [1, tokens, width]."""
-        rows = hidden[0].index_select(0, self.sources)
-        found = token_logprobs(rows, weight, self.targets, temperature)
-        return TokenLogProbs(*(values.index_select(0, self.edge_of) for values in found))
+    def rows(self, hidden: Tensor) -> Rows:
+        """Of the tokens in the loss, from hidden states [1, tokens, width]."""
+        return Rows(hidden[0].index_select(0, self.sources), self.targets, self.edge_of)
 
 
 def tree_batch(

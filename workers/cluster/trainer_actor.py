@@ -93,25 +93,29 @@ class TrainerActor:
 
     def sft_steps(self, count: int) -> list[dict[str, float]]:
         """Take this many steps of supervised learning; figures of each, with its seconds."""
+        from engine.training.supervised import sft_step
+
         assert self._demonstrations is not None
         figures = []
         for _ in range(count):
             started = time.monotonic()
             with self._reporter.phases.phase("train"):
                 batch = self._demonstrations.batch(self._trainer.step)
-                found = self._trainer.sft_step(batch)
+                found = sft_step(self._trainer, batch)
             figures.append({**found, "step_s": time.monotonic() - started})
             self._tick()
         return figures
 
     def rl_step(self, step: int, pool: Any) -> dict[str, float]:
         """Train on the groups that the pool set aside for this step."""
+        from engine.training.reinforcement import rl_step
+
         with self._reporter.phases.phase("queue"):
             groups = ray.get(pool.batch.remote(step), timeout=limits.CALL_S)
         started = time.monotonic()
         with self._reporter.phases.phase("train"):
             batch = [group.trajectories() for group in groups]
-            found: dict[str, float] = self._trainer.rl_step(batch)
+            found: dict[str, float] = rl_step(self._trainer, batch)
         step_s = time.monotonic() - started
         if step == 1 or step % self._spec.evaluation.every_steps == 0:
             self._show_tree(batch)

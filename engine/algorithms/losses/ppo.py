@@ -7,8 +7,15 @@ from engine.algorithms.tokens import Terms, Tokens
 
 
 def ppo(tokens: Tokens) -> Terms:
-    """The clipped surrogate of each token's own ratio (1707.06347, eq. 7)."""
-    return clipped_surrogate(torch.exp(tokens.log_ratio), tokens)
+    """The clipped surrogate of each token's own ratio (1707.06347, eq. 7).
+
+    With dual_clip a negative advantage counts with no more than that ratio (1912.09729).
+    """
+    ratio = torch.exp(tokens.log_ratio)
+    found = clipped_surrogate(ratio, tokens)
+    most = -tokens.bounds["dual_clip"] * tokens.advantages
+    beyond = (tokens.advantages < 0) & (found.losses > most)
+    return Terms(torch.where(beyond, most, found.losses), found.clipped.masked_fill(beyond, 1))
 
 
 def clipped_surrogate(ratio: Tensor, tokens: Tokens) -> Terms:
@@ -18,4 +25,5 @@ def clipped_surrogate(ratio: Tensor, tokens: Tokens) -> Terms:
     """
     low, high = 1 - tokens.bounds["eps_low"], 1 + tokens.bounds["eps_high"]
     plain, clipped = ratio * tokens.advantages, ratio.clamp(low, high) * tokens.advantages
-    return Terms(-torch.minimum(plain, clipped), clipped < plain)
+    side = torch.sign(tokens.advantages).to(torch.int8)  # rewards push up, penalties down
+    return Terms(-torch.minimum(plain, clipped), side * (clipped < plain))

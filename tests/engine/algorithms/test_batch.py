@@ -15,21 +15,20 @@ def segment(length: int, sampled_from: int = 1) -> Segment:
 
 
 def test_it_pads_on_the_right_with_tokens_that_are_not_trained() -> None:
-    batch = collate([segment(2), segment(4, 2)], [1.0, -2.0])
+    batch = collate([segment(2), segment(4, 2)])
     assert batch.ids.tolist() == [[0, 1, 0, 0], [0, 1, 2, 3]]
     assert batch.loss_mask.tolist() == [[False, True, False, False], [False, False, True, True]]
     assert batch.loss_tokens == 3
-    assert batch.advantages[batch.loss_mask].tolist() == [1.0, -2.0, -2.0]
     assert batch.versions[0].tolist() == [3, 3, -1, -1]
 
 
 def test_it_refuses_segments_that_cannot_be_trained_on() -> None:
     with pytest.raises(ValueError, match="first token"):
-        collate([segment(3, 0)], [1.0])
+        collate([segment(3, 0)])
     with pytest.raises(ValueError, match="for each token"):
-        collate([Segment([1, 2], [False], [0.0, 0.0], [0, 0])], [1.0])
+        collate([Segment([1, 2], [False], [0.0, 0.0], [0, 0])])
     with pytest.raises(ValueError, match="at least one"):
-        collate([], [])
+        collate([])
 
 
 @given(
@@ -41,7 +40,7 @@ def test_pieces_of_all_ranks_cover_each_row_once(
     lengths: list[int], tokens: int, world: int
 ) -> None:
     segments = [segment(length) for length in lengths]
-    batch = collate(segments, [float(row) for row in range(len(lengths))])
+    batch = collate(segments)
     seen: list[int] = []
     for rank in range(world):
         for index, piece in batch.pieces(tokens, rank, world):
@@ -50,15 +49,14 @@ def test_pieces_of_all_ranks_cover_each_row_once(
             assert not piece.loss_mask[len(index) :].any()
             for place, row in enumerate(index.tolist()):
                 assert torch.equal(piece.ids[place, : lengths[row]], batch.ids[row, : lengths[row]])
-                sampled = piece.advantages[place][piece.loss_mask[place]]
-                assert sampled.tolist() == [float(row)] * (lengths[row] - 1)
+                assert int(piece.loss_mask[place].sum()) == lengths[row] - 1
             seen += index.tolist()
     assert sorted(seen) == list(range(len(lengths)))
 
 
 def test_padding_stays_small_where_lengths_differ() -> None:
     lengths = [20] * 80 + [200] * 20
-    batch = collate([segment(length) for length in lengths], [0.0] * 100)
+    batch = collate([segment(length) for length in lengths])
     computed = sum(piece.ids.numel() for _, piece in batch.pieces(1024))
     assert computed < 1.3 * sum(lengths)
 
@@ -69,6 +67,6 @@ def test_few_shapes_occur() -> None:
     for seed in range(50):
         generator = torch.Generator().manual_seed(seed)
         lengths = torch.randint(20, 160, (64,), generator=generator).tolist()
-        batch = collate([segment(length) for length in lengths], [0.0] * 64)
+        batch = collate([segment(length) for length in lengths])
         shapes |= {piece.ids.shape for _, piece in batch.pieces(2048)}
     assert len(shapes) < 40

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from engine.algorithms.corrections import sequence_mean
 from engine.algorithms.losses import LOSSES
 from engine.algorithms.statistics import off_policy_statistics
 from engine.algorithms.tokens import Terms, Tokens
@@ -25,16 +26,10 @@ def terms(
     how = RlStage.model_validate(stage).resolved()
     behaviour = torch.full((len(ratio),), -1.0, dtype=torch.float64)
     logprobs = (behaviour + torch.tensor(ratio, dtype=torch.float64).log()).requires_grad_()
-    found = LOSSES[how.loss](
-        Tokens(
-            logprobs,
-            behaviour,
-            torch.tensor(advantage, dtype=torch.float64),
-            torch.tensor(sequence or [0] * len(ratio)),
-            how.bounds,
-            how.correction,
-        )
-    )
+    number = torch.tensor(sequence or [0] * len(ratio))
+    mean = sequence_mean((logprobs - behaviour).detach(), number)
+    given_advantage = torch.tensor(advantage, dtype=torch.float64)
+    found = LOSSES[how.loss](Tokens(logprobs, behaviour, given_advantage, mean, how.bounds))
     (gradient,) = torch.autograd.grad(found.losses.sum(), logprobs)
     return Terms(found.losses.detach(), found.clipped), gradient
 
@@ -52,8 +47,8 @@ def terms(
         ("grpo", 8, -1, 8),
         ("grpo", 0.5, -1, 0),
         ("grpo", 0.5, 1, -0.5),
-        ("rloo", 1.5, 1, -1.5),
-        ("rloo", 8, 1, -2),
+        ("rloo", 1.5, 1, -1),
+        ("rloo", 8, -1, 1),
     ],
 )
 def test_it_gives_the_golden_gradients(
@@ -101,17 +96,17 @@ def test_gspo_is_the_clipped_surrogate_of_whole_trajectories(
     assert torch.allclose(gradient, expected, atol=1e-9)
 
 
-@given(ratios, signed)
-def test_a_correction_weighs_plain_reinforce(ratio: float, advantage: float) -> None:
-    for correction, weight in (
-        ("none", 1.0),
-        ("truncated", min(ratio, 2.0)),
-        ("icepop", ratio if 0.5 <= ratio <= 5.0 else 0.0),
-    ):
-        if min(abs(ratio - 0.5), abs(ratio - 5.0)) < 1e-6:
-            continue
-        _, gradient = terms([ratio], [advantage], loss="reinforce", correction=correction)
-        assert float(gradient) == pytest.approx(-weight * advantage)
+@given(ratios, signed, st.floats(1.1, 6))
+def test_a_dual_clip_bounds_what_a_bad_token_costs(
+    ratio: float, advantage: float, most: float
+) -> None:
+    found, gradient = terms([ratio], [advantage], algorithm="grpo", dual_clip=most)
+    plain, _ = terms([ratio], [advantage], algorithm="grpo")
+    expected = float(plain.losses)
+    if advantage < 0 and expected > -most * advantage:
+        expected = -most * advantage
+        assert found.clipped.tolist() == [1] and float(gradient) == 0
+    assert float(found.losses) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("algorithm", ["cispo", "grpo", "gspo", "rloo"])
@@ -121,14 +116,12 @@ def test_on_policy_every_loss_is_the_plain_policy_gradient(algorithm: str) -> No
     assert not found.clipped.any()
 
 
-def test_clipped_are_the_tokens_that_a_bound_changed() -> None:
+def test_clipped_are_the_tokens_that_a_bound_changed_and_on_which_side() -> None:
     ratio, advantage = [1.5, 1.5, 0.5, 0.5], [1.0, -1.0, 1.0, -1.0]
     found, _ = terms(ratio, advantage, algorithm="grpo")
-    assert found.clipped.tolist() == [True, False, False, True]
+    assert found.clipped.tolist() == [1, 0, 0, -1]
     found, _ = terms([8.0, 1.0], [1.0, 1.0], algorithm="cispo")
-    assert found.clipped.tolist() == [True, False]
-    found, _ = terms([0.1, 1.0, 9.0], [1.0] * 3, loss="reinforce", correction="icepop")
-    assert found.clipped.tolist() == [True, False, True]
+    assert found.clipped.tolist() == [1, 0]
 
 
 def test_statistics_of_equal_policies_show_no_difference() -> None:

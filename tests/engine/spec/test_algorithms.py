@@ -1,5 +1,6 @@
 """Algorithms of a stage: presets, their parts, other projects' names, and what is refused."""
 
+import math
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ def read(**stage: Any) -> RlStage:
 def test_a_stage_overrides_parts_of_its_preset() -> None:
     how = read(algorithm="grpo", aggregation="token-mean", eps_high=0.28).resolved()
     assert (how.advantage, how.loss, how.aggregation) == ("group_normalised", "ppo", "token-mean")
-    assert dict(how.bounds) == {"eps_low": 0.2, "eps_high": 0.28}
+    assert dict(how.bounds) == {"eps_low": 0.2, "eps_high": 0.28, "dual_clip": math.inf}
 
 
 def test_another_loss_brings_its_own_bounds_and_drops_the_correction() -> None:
@@ -66,7 +67,12 @@ def test_names_of_other_projects_mean_ours(theirs: dict[str, str], ours: dict[st
     ("stage", "path", "part"),
     [
         ({"loss_type": "sapo"}, "stages.1", "loss_type 'sapo' has no counterpart here"),
-        ({"adv_estimator": "gae"}, "stages.1", "adv_estimator 'gae' has no counterpart"),
+        ({"adv_estimator": "remax"}, "stages.1", "adv_estimator 'remax' has no counterpart"),
+        (
+            {"loss_type": "grpo", "loss_agg_mode": "token-mean"},
+            "stages.1",
+            "loss_agg_mode 'token-mean' means aggregation 'token-mean', and loss_type 'grpo' says",
+        ),
         (
             {"loss_type": "dapo", "loss_agg_mode": "token-sum"},
             "stages.1",
@@ -85,10 +91,59 @@ def test_names_of_other_projects_mean_ours(theirs: dict[str, str], ours: dict[st
         ({"algorithm": "grpo", "weight_max": 5.0}, "weight_max", "does not read weight_max"),
         ({"algorithm": "cispo", "eps_low": 0.1}, "eps_low", "does not read eps_low"),
         ({"algorithm": "rloo", "weight_min": 0.1}, "weight_min", "does not read weight_min"),
-        ({"algorithm": "ppo"}, "algorithm", "Input should be"),
+        ({"algorithm": "ppo2"}, "algorithm", "Input should be"),
+        ({"algorithm": "cispo", "dual_clip": 3.0}, "dual_clip", "does not read dual_clip"),
+        (
+            {"loss": "reinforce", "correction": "icepop", "weight_min": 6.0},
+            "weight_min",
+            "lies between",
+        ),
+        ({"kl_weight": 0.1}, "kl_weight", "no stage before it trains one"),
+        ({"kl_kind": "k2"}, "kl_kind", "its weight is 0"),
+        ({"kl_place": "loss"}, "kl_place", "its weight is 0"),
+        ({"gae_lambda": 0.9}, "gae_lambda", "does not read gae_lambda"),
+        ({"critic": {"value_clip": 1.0}}, "critic", "does not read critic"),
+        ({"algorithm": "ppo", "step_weight": 2.0}, "step_weight", "does not read step_weight"),
+        ({"group_size": 1}, "group_size", "a group of one has none to compare"),
+        ({"minibatches": 25}, "minibatches", "24 groups cannot be dealt to 25 minibatches"),
+        (
+            {"algorithm": "ppo", "critic": {"warmup_steps": 70}},
+            "critic.warmup_steps",
+            "the policy would never learn",
+        ),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_at_its_fields(
     stage: dict[str, Any], path: str, part: str
 ) -> None:
     assert part in problems(**stage)[path]
+
+
+def test_a_reference_needs_a_stage_that_trains_before() -> None:
+    after_sft = [SYNTHESISE, {"kind": "sft"}]
+    for stage, path, part in (
+        ({"kl_weight": 0.1}, "", ""),
+        ({"kl_weight": 0.1, "kl_kind": "k1"}, "kl_kind", "k1 in the loss has no gradient"),
+        ({"kl_weight": 0.1, "kl_place": "reward"}, "", ""),
+        (
+            {"kl_weight": 0.1, "kl_place": "reward", "advantage": "gigpo"},
+            "advantage",
+            "has no place for a KL term in the reward",
+        ),
+    ):
+        _, found = problems_of({"name": "x", "stages": [*after_sft, {"kind": "rl", **stage}]})
+        told = {one.path.removeprefix("stages.2."): one.message for one in found}
+        assert (part in told[path]) if path else not told
+
+
+def test_it_says_when_a_clip_is_inert() -> None:
+    assert "its bounds are inert" in read(anchor="old").notice()
+    assert not read(anchor="old", epochs=2).notice()
+    assert not read(anchor="old", loss="reinforce").notice()
+    assert not read().notice()
+
+
+def test_dapo_raises_its_upper_bound_alone() -> None:
+    bounds = read(algorithm="dapo").resolved().bounds
+    assert (bounds["eps_low"], bounds["eps_high"]) == (0.2, 0.28)
+    assert read(algorithm="dapo", eps_high=0.3).resolved().bounds["eps_high"] == 0.3

@@ -1,6 +1,9 @@
 """Small trainers and the groups of trajectories that they are tested on."""
 
 import random
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -103,3 +106,36 @@ def assert_same(trainers: list[tuple[Trainer, dict[str, float]]]) -> None:
 
 def _of_the_loss(figures: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if not name.startswith("tree_")}
+
+
+def on_ranks(
+    world: int, work: Callable[[Trainer], Any], **trainer: Any
+) -> list[tuple[Trainer, Any]]:
+    """Trainers of `world` ranks, and what `work` returned for each on a thread of its own."""
+    barrier, lock = threading.Barrier(world), threading.Lock()
+    given: list[torch.Tensor] = []
+    results: dict[int, Any] = {}
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        with lock:
+            given.append(tensor.clone())
+        barrier.wait(30)
+        tensor.copy_(sum(given))
+        if barrier.wait(30) == 0:
+            given.clear()
+        barrier.wait(30)
+
+    ranks = [
+        make_trainer(rank=rank, world=world, all_reduce=all_reduce, **trainer)
+        for rank in range(world)
+    ]
+
+    def run(rank: int) -> None:
+        results[rank] = work(ranks[rank])
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return [(ranks[rank], results[rank]) for rank in range(world)]

@@ -8,6 +8,8 @@ import torch.distributed
 import torch.multiprocessing
 from safetensors.torch import load_file, save_file
 
+from engine.training.reinforcement import rl_step
+from engine.training.supervised import sft_step
 from tests.engine.training.samples import MUON, RL, make_groups, make_trainer
 
 
@@ -25,10 +27,10 @@ def _rank(rank: int, port: int, folder: str) -> None:
 def _steps(trainer) -> None:
     trainer.begin(MUON)
     for seed in range(2):
-        trainer.sft_step([one for group in make_groups(seed) for one in group])
+        sft_step(trainer, [one for group in make_groups(seed) for one in group])
     trainer.begin(RL)
     for seed in range(2):
-        trainer.rl_step(make_groups(seed))
+        rl_step(trainer, make_groups(seed))
 
 
 def test_two_processes_train_as_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from engine.models.hybrid.moe import balancing_loss
 from engine.records.trajectory import Segment
 from engine.spec import ExperimentSpec, ModelSpec, OptimizerSpec, SftStage, SynthesiseStage
 from engine.spec import TrainerSpec as Training
+from engine.training.supervised import sft_step
 from engine.training.trainer import Trainer
 
 STEADY = {"warmup_steps": 0, "decay_share": 0.0, "clip_norm": 1e9}
@@ -52,8 +53,8 @@ def test_the_balancing_loss_counts_each_sample_and_no_padding() -> None:
         for layer in zip(*routings, strict=True)
     ]
     expected = float(balancing_loss(joined))
-    loss = plain.sft_step(demonstrations())["loss"]
-    assert balanced.sft_step(demonstrations())["loss"] == pytest.approx(
+    loss = sft_step(plain, demonstrations())["loss"]
+    assert sft_step(balanced, demonstrations())["loss"] == pytest.approx(
         loss + 0.5 * expected, abs=1e-5
     )
 
@@ -63,7 +64,7 @@ def test_merged_and_separate_samples_have_one_loss_and_gradient() -> None:
         make_trainer(router_aux_weight=0.5, training={"tree_merge": merge})
         for merge in ("on", "off")
     ]
-    losses = [trainer.sft_step(demonstrations())["loss"] for trainer in trainers]
+    losses = [sft_step(trainer, demonstrations())["loss"] for trainer in trainers]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
     merged, separate = (dict(trainer.model.named_parameters()) for trainer in trainers)
     for name, parameter in separate.items():
@@ -75,14 +76,14 @@ def test_merged_and_separate_samples_have_one_loss_and_gradient() -> None:
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_it_learns_with_bf16_blocks_and_goes_on_from_a_checkpoint(kind: str, tmp_path) -> None:
     trainer = make_trainer(kind, router_aux_weight=0.01, training={"precision": "bfloat16"})
-    first = trainer.sft_step(demonstrations())["loss"]
+    first = sft_step(trainer, demonstrations())["loss"]
     for _ in range(9):
-        last = trainer.sft_step(demonstrations())["loss"]
+        last = sft_step(trainer, demonstrations())["loss"]
     assert last < 0.7 * first
     trainer.save(tmp_path / "checkpoint", {}, {})
     resumed = make_trainer(kind, router_aux_weight=0.01, training={"precision": "bfloat16"})
     resumed.load(tmp_path / "checkpoint")
-    again, there = (one.sft_step(demonstrations())["loss"] for one in (resumed, trainer))
+    again, there = (sft_step(one, demonstrations())["loss"] for one in (resumed, trainer))
     assert again == there
     for name, weight in trainer.weights().items():
         assert torch.equal(weight, resumed.weights()[name]), name

@@ -14,6 +14,8 @@ from engine.spec import (
 )
 from engine.training import trainer as module
 from engine.training.checkpoint import CheckpointError
+from engine.training.reinforcement import rl_step
+from engine.training.supervised import sft_step
 from engine.training.trainer import Trainer
 from tests.engine.training.samples import (
     MUON,
@@ -40,7 +42,7 @@ def test_repeated_steps_make_what_was_rewarded_likelier() -> None:
     bad = [one for group in groups for one in group if one.reward.value == 0.0]
     before = sum(map(logprob, good)), sum(map(logprob, bad))
     for _ in range(5):
-        trainer.rl_step(groups)
+        rl_step(trainer, groups)
     assert sum(map(logprob, good)) > before[0]
     assert sum(map(logprob, bad)) < before[1]
 
@@ -56,7 +58,7 @@ def test_sft_learns_its_demonstrations_by_heart(
     rng = random.Random(0)
     shown = [make_trajectory(rng, "g") for _ in range(8)]
     trainer.begin(SftStage(steps=60, batch_size=8, optimizer=MUON.optimizer))
-    losses = [trainer.sft_step(shown)["loss"] for _ in range(60)]
+    losses = [sft_step(trainer, shown)["loss"] for _ in range(60)]
     assert losses[-1] < losses[0] - 2
     assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
 
@@ -73,16 +75,16 @@ def test_sft_and_rl_take_the_mean_over_tokens_of_the_whole_step() -> None:
         log_p = torch.log_softmax(trainer.model(ids[None]).logits[0, :-1], dim=-1)
         total -= float(log_p.gather(1, ids[1:, None])[mask].sum().detach())
         count += int(mask.sum())
-    assert trainer.sft_step(shown)["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert sft_step(trainer, shown)["loss"] == pytest.approx(total / count, rel=1e-5)
 
 
 @pytest.mark.parametrize("stage", [RL, MUON], ids=["rl", "sft"])
 def test_it_continues_from_a_checkpoint_as_if_never_stopped(tmp_path: Path, stage) -> None:
     def step(trainer: Trainer, seed: int) -> None:
         if stage is RL:
-            trainer.rl_step(make_groups(seed))
+            rl_step(trainer, make_groups(seed))
         else:
-            trainer.sft_step([one for group in make_groups(seed) for one in group])
+            sft_step(trainer, [one for group in make_groups(seed) for one in group])
 
     trainer = make_trainer()
     trainer.begin(stage)
@@ -137,10 +139,10 @@ def test_saving_again_replaces_the_folder_as_a_whole(tmp_path: Path) -> None:
 def test_steps_need_a_stage_of_their_kind() -> None:
     trainer = make_trainer()
     with pytest.raises(RuntimeError, match="call begin first"):
-        trainer.sft_step([make_trajectory(random.Random(0), "g")])
+        sft_step(trainer, [make_trajectory(random.Random(0), "g")])
     trainer.begin(SFT)
     with pytest.raises(RuntimeError, match="stage of kind rl"):
-        trainer.rl_step(make_groups())
+        rl_step(trainer, make_groups())
 
 
 def test_equal_seeds_give_equal_weights_and_leave_torchs_own_alone() -> None:

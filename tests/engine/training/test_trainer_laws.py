@@ -1,7 +1,6 @@
 """The laws of the loss: no cut, order or rank changes it; what enters it, and what does not."""
 
 import random
-import threading
 from dataclasses import replace
 from typing import get_args
 
@@ -13,6 +12,8 @@ from engine.spec import (
     RlStage,
 )
 from engine.spec.algorithms import Preset
+from engine.training.reinforcement import rl_step
+from engine.training.trainer import Trainer
 from tests.engine.training.samples import (
     FLAT,
     RL,
@@ -21,6 +22,7 @@ from tests.engine.training.samples import (
     make_groups,
     make_trainer,
     make_trajectory,
+    on_ranks,
 )
 
 
@@ -30,7 +32,7 @@ def test_the_loss_does_not_depend_on_micro_batches_nor_on_merging(algorithm: Pre
     for merge, tokens in (("off", 16), ("off", 200), ("on", 64), ("on", 8192)):
         trainer = make_trainer(merge=merge, tokens=tokens)
         trainer.begin(RlStage(algorithm=algorithm, steps=20, optimizer=FLAT))
-        results.append((trainer, trainer.rl_step(make_groups())))
+        results.append((trainer, rl_step(trainer, make_groups())))
     assert_same(results)
 
 
@@ -39,35 +41,15 @@ def test_the_loss_does_not_depend_on_micro_batches_nor_on_merging(algorithm: Pre
 def test_the_loss_does_not_depend_on_ranks(world: int, merge: str) -> None:
     alone = make_trainer()
     alone.begin(RL)
-    expected = alone.rl_step(make_groups())
+    expected = rl_step(alone, make_groups())
 
-    barrier, lock = threading.Barrier(world), threading.Lock()
-    total: list[torch.Tensor] = []
+    def step(trainer: Trainer) -> dict[str, float]:
+        trainer.begin(RL)
+        return rl_step(trainer, make_groups())
 
-    def all_reduce(tensor: torch.Tensor) -> None:
-        with lock:
-            total.append(tensor.clone())
-        barrier.wait(30)
-        tensor.copy_(sum(total))
-        barrier.wait(30)
-        with lock:
-            total.clear()
-
-    ranks = [
-        make_trainer(merge=merge, rank=r, world=world, all_reduce=all_reduce) for r in range(world)
-    ]
-    results: dict[int, dict[str, float]] = {}
-
-    def work(rank: int) -> None:
-        ranks[rank].begin(RL)
-        results[rank] = ranks[rank].rl_step(make_groups())
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(world)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert_same([(alone, expected), *((ranks[r], results[r]) for r in range(world))])
+    results = on_ranks(world, step, merge=merge)
+    assert_same([(alone, expected), *results])
+    ranks = [trainer for trainer, _ in results]
     for rank in ranks:
         for name, weight in rank.weights().items():
             assert torch.equal(weight, ranks[0].weights()[name])
@@ -84,7 +66,7 @@ def test_the_loss_does_not_depend_on_the_order_of_groups_and_members(algorithm: 
                 random.Random(2).shuffle(group)
         trainer = make_trainer()
         trainer.begin(RlStage(algorithm=algorithm, steps=20, optimizer=FLAT))
-        results.append((trainer, trainer.rl_step(groups)))
+        results.append((trainer, rl_step(trainer, groups)))
     assert_same(results)
 
 
@@ -103,7 +85,7 @@ def test_what_the_environment_wrote_never_enters() -> None:
                 segment.versions = [v if v >= 0 else 10**6 for v in segment.versions]
         trainer = make_trainer()
         trainer.begin(RL)
-        results.append((trainer, trainer.rl_step(groups)))
+        results.append((trainer, rl_step(trainer, groups)))
     assert_same(results)
 
 
@@ -127,7 +109,7 @@ def test_one_rl_step_has_the_gradient_of_the_formula() -> None:
             tokens += int(mask.sum())
     (loss / tokens).backward()
     expected = gradients(trainer)
-    figures = trainer.rl_step(groups)
+    figures = rl_step(trainer, groups)
     assert figures["loss"] == pytest.approx(float(loss.detach() / tokens), rel=1e-4)
     assert figures["loss_tokens"] == tokens
     for name, gradient in gradients(trainer).items():
@@ -156,7 +138,7 @@ def test_grpo_has_the_gradient_of_the_formula() -> None:
     loss = torch.stack(parts).mean()
     loss.backward()
     expected = gradients(trainer)
-    figures = trainer.rl_step(groups)
+    figures = rl_step(trainer, groups)
     assert figures["loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
     assert figures["clip_fraction"] == pytest.approx(clipped / tokens)
     for name, gradient in gradients(trainer).items():
@@ -174,18 +156,41 @@ def test_an_episode_that_broke_under_the_policy_teaches_nothing() -> None:
             one.reward = Reward(None, False)
         trainer = make_trainer()
         trainer.begin(RL)
-        results.append((trainer, trainer.rl_step(groups)))
+        results.append((trainer, rl_step(trainer, groups)))
     assert_same(results)
 
 
-def test_gspo_refuses_trajectories_in_several_segments() -> None:
+@pytest.mark.parametrize("tokens", [16, 8192])
+def test_gspo_has_one_ratio_for_a_trajectory_in_several_segments(tokens: int) -> None:
+    """As if they stood in one row: the same value and the same gradient."""
     groups = make_groups()
-    for one in groups[0]:
-        one.segments.append(one.segments[0])
-    trainer = make_trainer()
+    for group in groups:
+        for one in group:
+            one.segments.append(make_trajectory(random.Random(3), "other").segments[0])
+    trainer = make_trainer(tokens=tokens)
     trainer.begin(RlStage(algorithm="gspo", steps=20, optimizer=FLAT))
-    with pytest.raises(ValueError, match="4 segments of this batch continue a trajectory"):
-        trainer.rl_step(groups)
+    model, parts = trainer.model, []
+    for group in groups:
+        rewards = torch.tensor([one.reward.value for one in group])
+        for one, advantage in zip(
+            group, (rewards - rewards.mean()) / (rewards.std() + 1e-6), strict=True
+        ):
+            ratios = []
+            for segment in one.segments:
+                ids, mask = torch.tensor(segment.ids), torch.tensor(segment.loss_mask)[1:]
+                log_p = torch.log_softmax(model(ids[None]).logits[0, :-1], dim=-1)
+                log_p = log_p.gather(1, ids[1:, None])[mask, 0]
+                ratios.append(log_p - torch.tensor(segment.logprobs)[1:][mask])
+            ratio = torch.cat(ratios).mean().exp()
+            bounded = ratio.clamp(1 - 3e-4, 1 + 4e-4) * advantage
+            parts.append(-torch.minimum(ratio * advantage, bounded))
+    loss = torch.stack(parts).mean()
+    loss.backward()
+    expected = gradients(trainer)
+    figures = rl_step(trainer, groups)
+    assert figures["loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
+    for name, gradient in gradients(trainer).items():
+        assert torch.allclose(gradient, expected[name], atol=1e-6, rtol=1e-3), name
 
 
 def test_merging_is_left_alone_where_it_would_save_little() -> None:
@@ -200,26 +205,31 @@ def test_merging_is_left_alone_where_it_would_save_little() -> None:
                     one.segments[0] = replace(group[0].segments[0])
             trainer = make_trainer(merge=merge)
             trainer.begin(RL)
-            ratios[merge, shares] = trainer.rl_step([group]).get("tree_token_ratio")
+            ratios[merge, shares] = rl_step(trainer, [group]).get("tree_token_ratio")
     assert ratios["auto", True] == ratios["on", True] == pytest.approx(6)
     assert ratios["auto", False] == 1 <= ratios["on", False] < 1.25
     assert ratios["off", True] is None
 
 
-def test_groups_that_teach_nothing_are_left_out() -> None:
+def test_broken_episodes_are_left_out_and_equal_rewards_weigh_in_the_mean() -> None:
     groups = make_groups()
     rng = random.Random(9)
     flat = [[make_trajectory(rng, "flat", 1.0) for _ in range(4)]]
     broken = [[make_trajectory(rng, "broken", None) for _ in range(4)]]
-    results = []
-    for extra in ([], flat + broken):
+    found = {}
+    for name, extra in (("", []), ("broken", broken), ("flat", flat)):
         trainer = make_trainer()
         trainer.begin(RL)
-        results.append((trainer, trainer.rl_step(groups + extra)))
-    assert results[1][1]["zero_variance_share"] == pytest.approx(2 / 7)
-    assert results[1][1]["invalid_reward_share"] == pytest.approx(4 / 28)
+        found[name] = rl_step(trainer, groups + extra)
+    assert found["broken"]["zero_variance_share"] == pytest.approx(1 / 6)
+    assert found["broken"]["invalid_reward_share"] == pytest.approx(4 / 24)
     for name in ("loss", "loss_tokens", "grad_norm"):
-        assert results[0][1][name] == pytest.approx(results[1][1][name])
+        assert found["broken"][name] == pytest.approx(found[""][name])
+    assert found["flat"]["zero_variance_share"] == pytest.approx(1 / 6)
+    learned = found[""]["loss_tokens"]
+    share = learned / (learned + sum(sum(one.segments[0].loss_mask) for one in flat[0]))
+    for name in ("loss", "grad_norm"):
+        assert found["flat"][name] == pytest.approx(share * found[""][name], rel=1e-5)
 
 
 def test_a_batch_without_any_difference_makes_no_update() -> None:
@@ -227,7 +237,7 @@ def test_a_batch_without_any_difference_makes_no_update() -> None:
     trainer.begin(RL)
     before = trainer.weights()
     rng = random.Random(0)
-    figures = trainer.rl_step([[make_trajectory(rng, "g", 1.0) for _ in range(4)]])
+    figures = rl_step(trainer, [[make_trajectory(rng, "g", 1.0) for _ in range(4)]])
     assert figures["zero_variance_share"] == 1.0 and "loss" not in figures
     assert (trainer.version, trainer.step) == (0, 1)
     assert all(torch.equal(before[name], weight) for name, weight in trainer.weights().items())
@@ -241,7 +251,7 @@ def test_staleness_is_exact_and_never_negative() -> None:
         one.segments[0].versions = [3 if v >= 0 else -1 for v in one.segments[0].versions]
     for one in groups[1]:
         one.segments[0].versions = [5 if v >= 0 else -1 for v in one.segments[0].versions]
-    figures = trainer.rl_step(groups[:2])
+    figures = rl_step(trainer, groups[:2])
     counts = [sum(sum(one.segments[0].loss_mask) for one in group) for group in groups[:2]]
     assert figures["staleness_max"] == 2
     assert figures["staleness_mean"] == pytest.approx(2 * counts[0] / sum(counts))
@@ -249,4 +259,4 @@ def test_staleness_is_exact_and_never_negative() -> None:
     for one in groups[0]:
         one.segments[0].versions = [7 if v >= 0 else -1 for v in one.segments[0].versions]
     with pytest.raises(ValueError, match="does not exist yet"):
-        trainer.rl_step(groups[:2])
+        rl_step(trainer, groups[:2])

@@ -52,7 +52,13 @@ def make_batch(seed: int, samples: int = 9, longest: int = 40) -> TokenBatch:
         mask[-1] = True
         behaviour = [-rng.uniform(1, 5) if sampled else 0.0 for sampled in mask]
         segments.append(Segment(ids, mask, behaviour, [0 if sampled else -1 for sampled in mask]))
-    return collate(segments, [rng.uniform(-2, 2) for _ in segments])
+    return collate(segments)
+
+
+def advantages_of(batch: TokenBatch) -> Tensor:
+    """Of both signs, another one for each row."""
+    rows = torch.arange(len(batch)) + 1.0
+    return (2 * torch.sin(rows))[:, None].expand(batch.ids.shape)
 
 
 def sequences_of(batch: TokenBatch) -> list[Ints]:
@@ -87,7 +93,7 @@ def alone(model: HybridForCausalLM, batch: TokenBatch) -> tuple[float, dict[str,
         loss = loss_of(
             found.logprobs,
             batch.behaviour[row, :length][mask],
-            batch.advantages[row, :length][mask],
+            advantages_of(batch)[row, :length][mask],
         )
         loss.backward()
         total += float(loss.detach())
@@ -102,8 +108,9 @@ def merged(
     for pack in make_packs(sequences, groups, bound, merge=merge):
         tree = tree_batch(batch, sequences, pack, merge=merge)
         hidden = model.hidden(tree.ids, layout=tree.layout)
-        found = tree.logprobs(hidden, model.head_weight, TEMPERATURE)
-        loss = loss_of(found.logprobs, batch.behaviour[tree.place], batch.advantages[tree.place])
+        found = tree.rows(hidden).logprobs(model.head_weight, TEMPERATURE)
+        advantages = advantages_of(batch)[tree.place]
+        loss = loss_of(found.logprobs, batch.behaviour[tree.place], advantages)
         loss.backward()
         total += float(loss.detach())
     return total, gradients(model)
@@ -137,11 +144,11 @@ def test_nothing_depends_on_how_a_random_forest_is_cut(seed: int, bound: int, me
 
 
 def test_what_a_sample_is_told_is_its_own() -> None:
-    """Two samples of equal ids with other masks, behaviour and advantages share every edge."""
+    """Two samples of equal ids with other masks share every edge."""
     ids = [1, 2, 3, 4]
     masks = [[False, True, True, False], [False, False, True, True]]
     segments = [Segment(ids, mask, [0.0] * 4, [0] * 4) for mask in masks]
-    batch = collate(segments, [1.0, -2.0])
+    batch = collate(segments)
     sequences = sequences_of(batch)
     tree = tree_batch(batch, sequences, make_packs(sequences, [0, 0], 100)[0])
     assert tree.ids.tolist() == [ids]
@@ -176,7 +183,7 @@ def test_filling_changes_nothing_and_belongs_to_nobody() -> None:
         assert tree.ids.shape[1] % round_to == 0
         assert tree.multiplicity.sum() == tree.forest.sequence_tokens
         hidden = model.hidden(tree.ids, layout=tree.layout)
-        logprobs = tree.logprobs(hidden, model.head_weight, TEMPERATURE).logprobs
-        loss_of(logprobs, batch.behaviour[tree.place], batch.advantages[tree.place]).backward()
+        logprobs = tree.rows(hidden).logprobs(model.head_weight, TEMPERATURE).logprobs
+        loss_of(logprobs, batch.behaviour[tree.place], advantages_of(batch)[tree.place]).backward()
         found.append((float(logprobs.detach().sum()), gradients(model)))
     assert_equal(found[1], found[0], 1e-12)

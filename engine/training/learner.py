@@ -1,0 +1,159 @@
+"""A model that learns: its weights in fp32, a copy in the type of products, and its optimizer."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+
+import torch
+from torch import Tensor, nn
+
+from engine.algorithms.batch import TokenBatch
+from engine.models.hybrid import HybridForCausalLM
+from engine.models.logprobs import Rows
+from engine.optim.optimizer import StageOptimizer
+from engine.spec import OptimizerSpec, TrainerSpec
+from engine.training.passes import PaddedPass, Place, TreePass, passes
+from engine.trees.statistics import Work
+
+AllReduce = Callable[[Tensor], None]  # sums a tensor over all ranks, in place
+Objective = Callable[[Rows, Place], Tensor]  # what a pass adds to the loss
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together; `all_reduce` sums over all of them."""
+
+    rank: int = 0
+    world: int = 1
+    all_reduce: AllReduce | None = None
+
+    def __post_init__(self) -> None:
+        if self.world > 1 and self.all_reduce is None:
+            raise ValueError(f"{self.world} ranks need a function that sums over them")
+
+    def sum(self, *tensors: Tensor | None) -> None:
+        """Sums each tensor over the ranks, in place."""
+        if self.all_reduce is None:
+            return
+        present = [tensor for tensor in tensors if tensor is not None]
+        flat = torch.cat([tensor.double().flatten() for tensor in present])
+        self.all_reduce(flat)
+        sizes = [tensor.numel() for tensor in present]
+        for tensor, part in zip(present, torch.split(flat, sizes), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+
+class Learner:
+    """`model` holds the fp32 weights, `compute` the blocks' copy in `dtype` that runs.
+
+    head: what else is trained with the model, in fp32, and stays out of the copy. With several
+    ranks all are given the same batches and each takes its share of the rows.
+    """
+
+    def __init__(
+        self,
+        model: HybridForCausalLM,
+        dtype: torch.dtype,
+        spec: TrainerSpec,
+        ranks: Ranks,
+        head: nn.Module | None = None,
+    ) -> None:
+        self.model, self.head = model, head
+        self.compute = model if dtype == torch.float32 else model.copy_in(dtype)
+        self.optimizer: StageOptimizer | None = None
+        self._dtype, self._spec, self._ranks = dtype, spec, ranks
+
+    def begin(self, spec: OptimizerSpec, steps: int) -> None:
+        """A fresh optimizer for `steps` updates."""
+        parameters = dict(self.model.named_parameters())
+        tables = self.model.tables()
+        if self.head is not None:
+            extra = {f"head.{name}": p for name, p in self.head.named_parameters()}
+            parameters |= extra
+            tables |= extra.keys()
+        self.optimizer = StageOptimizer(
+            parameters, spec, steps, self.model.fused_matrices(), tables
+        )
+
+    def gradient(
+        self, batch: TokenBatch, groups: Sequence[int], objective: Objective
+    ) -> tuple[float, Work]:
+        """Leaves the gradient of the loss in the weights; returns the loss, and the work it took.
+
+        The loss is the objective, summed over passes and ranks, with the balancing loss of experts
+        where the model asks for it. `groups` numbers the group of each row.
+        """
+        for parameter in self._parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        totals = torch.zeros(4, dtype=torch.float64)
+        balance = self.model.config.router_aux_loss_coef / float(batch.lengths.sum())
+        for one in self._passes(batch, groups):
+            found = one.run(self.compute)
+            loss = objective(found.rows, one.place) + balance * found.imbalance
+            loss.backward()  # type: ignore[no-untyped-call]
+            self._collect()
+            totals += torch.tensor([float(loss.detach()), *astuple(one.work)], dtype=torch.float64)
+        self._ranks.sum(totals, *(parameter.grad for parameter in self._parameters()))
+        loss_of_all, *work = totals.tolist()
+        return loss_of_all, Work(*work)
+
+    @torch.no_grad()
+    def read(
+        self,
+        batch: TokenBatch,
+        groups: Sequence[int],
+        value: Callable[[Rows], Tensor],
+        model: HybridForCausalLM | None = None,
+    ) -> Tensor:
+        """`value` [N] of each pass's tokens in the loss, as [rows, tokens], 0 elsewhere.
+
+        model: another one than the learner's own.
+        """
+        found = torch.zeros(batch.ids.shape, dtype=self.model.head_weight.dtype)
+        for one in self._passes(batch, groups):
+            found[one.place] = value(one.run(self.compute if model is None else model).rows)
+        self._ranks.sum(found)
+        return found
+
+    def step(self) -> dict[str, float]:
+        """One update from the gradient in place; figures of the optimizer."""
+        statistics = self.running_optimizer.step()
+        self.refresh()
+        return statistics
+
+    @property
+    def running_optimizer(self) -> StageOptimizer:
+        if self.optimizer is None:
+            raise RuntimeError("No stage has begun: call begin first")
+        return self.optimizer
+
+    def frozen(self) -> HybridForCausalLM:
+        """A copy of the weights as they are, in the type of products, without gradients."""
+        return copy.deepcopy(self.model).body_(self._dtype).requires_grad_(False)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Brings the copy up to the weights."""
+        for master, copied in self._pairs():
+            copied.copy_(master)
+
+    def _passes(self, batch: TokenBatch, groups: Sequence[int]) -> Iterator[PaddedPass | TreePass]:
+        how, ranks = self._spec, self._ranks
+        return passes(batch, groups, how.tree_merge, how.pack_tokens, ranks.rank, ranks.world)
+
+    @torch.no_grad()
+    def _collect(self) -> None:
+        """Adds what the copy's backward pass left to the fp32 gradients, piece by piece."""
+        for master, copied in self._pairs():
+            if copied.grad is not None and master.grad is not None:
+                master.grad += copied.grad
+                copied.grad = None
+
+    def _parameters(self) -> list[nn.Parameter]:
+        extra = [] if self.head is None else list(self.head.parameters())
+        return [*self.model.parameters(), *extra]
+
+    def _pairs(self) -> Iterator[tuple[nn.Parameter, nn.Parameter]]:
+        """Each weight with its copy, where it has one."""
+        pairs = zip(self.model.parameters(), self.compute.parameters(), strict=True)
+        return ((master, copied) for master, copied in pairs if copied is not master)
