@@ -3,7 +3,7 @@
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-from cli.plan import Length
+from cli.plan_input import Length
 from engine.planner import (
     Architecture,
     Convention,
@@ -22,7 +22,10 @@ from engine.planner import (
 from engine.spec import ExperimentSpec
 
 WIDTH = 116  # columns that the tables need; terminals that are narrower wrap lines
-WORDS = ("model", "layers", "source", "counted", "versus", "process", "part", "stage")
+WORDS = {
+    *("model", "layers", "source", "counted", "versus", "process", "part", "stage"),
+    *("algorithm", "phase", "component", "limited by"),
+}
 NOTES = (
     "A multiply-add is 2 FLOPs. Attention: its share of the cell before. Cache: bf16, states fp32.",
     "Causal: each query meets the keys up to its own. Multi-head, absorbed: the two forms of MLA.",
@@ -49,7 +52,7 @@ def show_run(spec: ExperimentSpec, plan: RunPlan) -> None:
     console = Console()
     console.width = max(console.width, WIDTH)
     console.print(_models([plan.model]))
-    memory_table = _table("\nMemory", "process", "part", "bytes")
+    memory_table = table_of("\nMemory", "process", "part", "bytes")
     trainer, rollout = plan.trainer, plan.rollout
     slots = f"{plan.slots} slots of {plan.length:,} tokens"
     for process, part, size in (
@@ -65,7 +68,7 @@ def show_run(spec: ExperimentSpec, plan: RunPlan) -> None:
     ):
         memory_table.add_row(process, part, scaled(size, "B"))
     console.print(memory_table)
-    stages = _table(
+    stages = table_of(
         "\nStages, at the most",
         *("stage", "steps", "trajectories/step", "tokens/step", "trained FLOPs/step"),
         *("sampled FLOPs/step", "FLOPs of all steps"),
@@ -100,7 +103,8 @@ def scaled(value: float, unit: str) -> str:
     return f"{value:.3g} {prefixes[power]}{unit}".strip()
 
 
-def _table(title: str, *columns: str) -> Table:
+def table_of(title: str, *columns: str) -> Table:
+    """A table without lines; columns of words are aligned left, those of figures right."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
         justify: JustifyMethod = "left" if column in WORDS else "right"
@@ -109,7 +113,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _models(models: list[Architecture]) -> Table:
-    table = _table(
+    table = table_of(
         "Models", "model", "layers", "parameters", "active", "KV/token", "state", "source"
     )
     for model in models:
@@ -128,7 +132,7 @@ def _models(models: list[Architecture]) -> Table:
 
 
 def _costs(models: list[Architecture], length: Length) -> Table:
-    table = _table(
+    table = table_of(
         f"\n{length.tokens:,} tokens ({length.asked}), FLOPs",
         *("model", "counted", "next token", "attention", "generation", "attention"),
         *("prefill", "training", "cache"),
@@ -163,7 +167,7 @@ def _named(model: Architecture, convention: Convention) -> str:
 
 
 def _ratios(model: Architecture, others: list[Architecture], lengths: list[Length]) -> Table:
-    table = _table(
+    table = table_of(
         f"\n{model.name} as a share of", "versus", "counted", "tokens", "next token", "generation"
     )
     for other in others:

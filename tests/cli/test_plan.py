@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cli.app import app
-from cli.plan import read_lengths, read_model
+from cli.plan_input import read_lengths, read_model
 from cli.plan_tables import scaled
 from engine.models.hybrid import HybridConfig
 from engine.planner import generation, memory, next_token, parameters, shipped
