@@ -99,6 +99,11 @@ class Reward:
     valid: bool
     terms: dict[str, float | None] = field(default_factory=dict)  # each term raw, unweighted
     problem: str = ""  # why it is invalid
+    # Under a curriculum: the factor of the process terms when it was graded, and the weighted sums
+    # of the other terms and of the process terms, the latter before factor and cap.
+    process_weight: float | None = None
+    outcome: float | None = None
+    process: float | None = None
 
 
 @dataclass

@@ -9,6 +9,7 @@ from itertools import combinations
 from engine.records.trajectory import Reward, Trajectory
 from engine.rewards.scheme import RewardScheme
 from engine.rewards.score import score
+from engine.rewards.ties import differ, tied
 
 BINS = 20
 SHOWN = 10
@@ -66,7 +67,10 @@ def backtest(
     trajectories: Sequence[Trajectory],
     grade: Callable[[RewardScheme, Trajectory], Reward] = score,
 ) -> Backtest:
-    """Grades every trajectory with both schemes; invalid rewards are counted and left out."""
+    """Grades every trajectory with both schemes; invalid rewards are counted and left out.
+
+    A curriculum is graded where its ramp ends. Differences that rounding leaves are none.
+    """
     old = [grade(old_scheme, trajectory).value for trajectory in trajectories]
     new = [grade(new_scheme, trajectory).value for trajectory in trajectories]
     edges = _edges([value for value in (*old, *new) if value is not None])
@@ -78,7 +82,7 @@ def backtest(
     changes = [
         Change(trajectory.id, trajectory.task_id, before, after)
         for trajectory, before, after in zip(trajectories, old, new, strict=True)
-        if before is not None and after is not None and before != after
+        if before is not None and after is not None and differ(before, after)
     ]
     changes.sort(key=lambda change: change.old - change.new)
     return Backtest(
@@ -106,13 +110,14 @@ def _order_of_pairs(
     ]
     flips = ordered = 0
     for (old_a, new_a), (old_b, new_b) in combinations(both, 2):
-        ordered += old_a != old_b
-        flips += (old_a < old_b and new_a > new_b) or (old_a > old_b and new_a < new_b)
+        in_order = differ(old_a, old_b)
+        ordered += in_order
+        flips += in_order and differ(new_a, new_b) and (old_a < old_b) != (new_a < new_b)
     return flips, ordered
 
 
 def _silent(members: Sequence[int], rewards: Sequence[float | None]) -> bool:
-    return len({rewards[index] for index in members} - {None}) < 2
+    return tied([reward for index in members if (reward := rewards[index]) is not None])
 
 
 def _edges(values: Sequence[float]) -> list[float]:

@@ -55,6 +55,39 @@ class RewardTerm(BaseModel):
         return self
 
 
+class RewardCurriculum(BaseModel):
+    """Outcome alone until it is learnt, then process terms with a growing weight.
+
+    How it moves is in `engine.rewards.curriculum`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    process: list[TermKind] = Field(
+        min_length=1, description="Terms that come in once the outcome alone is learnt"
+    )
+    success_above: float = Field(
+        0.6, ge=0, lt=1, description="Running success rate from which they may come in"
+    )
+    steady_steps: int = Field(
+        5, ge=3, le=1000, description="Trainer steps over which it must not move beyond its noise"
+    )
+    ramp_steps: int = Field(
+        20, ge=1, le=100_000, description="Trainer steps from a weight of 0 to the largest"
+    )
+    weight_max: float = Field(0.3, gt=0, le=1, description="Largest factor of the process terms")
+    cap: float = Field(
+        0.4,
+        gt=0,
+        lt=0.5,
+        description="Process terms of a trajectory together, at most, as a share of exact_answer's "
+        "weight; below a half no failure is worth more than a success",
+    )
+    smoothing: float = Field(
+        0.3, gt=0, le=1, description="Share of the newest step in the running success rate"
+    )
+
+
 class RewardScheme(BaseModel):
     """The reward of a trajectory is the weighted sum of its terms; each is logged raw."""
 
@@ -64,6 +97,9 @@ class RewardScheme(BaseModel):
     terms: list[RewardTerm] = Field(
         default=[RewardTerm(kind="exact_answer", weight=1.0)], min_length=1
     )
+    curriculum: RewardCurriculum | None = Field(
+        None, description="When process terms come in; empty: all terms from the start"
+    )
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
@@ -71,3 +107,25 @@ class RewardScheme(BaseModel):
         if twice := sorted({kind for kind in kinds if kinds.count(kind) > 1}):
             raise ValueError(f"given twice: {', '.join(twice)}; each term occurs once")
         return self
+
+    @model_validator(mode="after")
+    def _has_what_the_curriculum_names(self) -> Self:
+        if self.curriculum is None:
+            return self
+        named, kinds = self.curriculum.process, [term.kind for term in self.terms]
+        if twice := sorted({kind for kind in named if named.count(kind) > 1}):
+            raise ValueError(f"curriculum.process names {', '.join(twice)} twice")
+        if missing := [kind for kind in named if kind not in kinds]:
+            raise ValueError(f"curriculum.process names {', '.join(missing)}, which is no term")
+        if "exact_answer" in named:
+            raise ValueError("exact_answer is the outcome: curriculum.process cannot name it")
+        if self.outcome_weight <= 0:
+            raise ValueError(
+                "a curriculum starts from the outcome: exact_answer needs a weight above 0"
+            )
+        return self
+
+    @property
+    def outcome_weight(self) -> float:
+        """What a solved task is worth by itself; 0 without the term exact_answer."""
+        return sum(term.weight for term in self.terms if term.kind == "exact_answer")

@@ -1,5 +1,6 @@
 """Backtests against counting by hand and by brute force."""
 
+import math
 import statistics
 from typing import Any
 
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.records.trajectory import Reward, Segment, StopReason, Trajectory
-from engine.rewards import RewardScheme, backtest
+from engine.rewards import RewardCurriculum, RewardScheme, RewardTerm, backtest
+from tests.engine.rewards.samples import step, trajectory
 
 OLD, NEW = RewardScheme(name="old"), RewardScheme(name="new")
 Case = tuple[str, float | None, float | None]  # group, old reward, new reward
@@ -68,6 +70,13 @@ rewards = st.none() | st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6)
 cases = st.lists(st.tuples(st.sampled_from("abc"), rewards, rewards), max_size=25)
 
 
+def order(one: float, other: float) -> int:
+    """1 where the first is larger, -1 where it is smaller, 0 where rounding alone parts them."""
+    if math.isclose(one, other, rel_tol=1e-8, abs_tol=1e-8):
+        return 0
+    return 1 if one > other else -1
+
+
 @given(cases)
 def test_it_equals_brute_force(given_cases: list[Case]) -> None:
     found = run(given_cases)
@@ -77,8 +86,9 @@ def test_it_equals_brute_force(given_cases: list[Case]) -> None:
             if group == group_2 and None not in (old, new, old_2, new_2):
                 assert old is not None and old_2 is not None and new is not None
                 assert new_2 is not None
-                ordered += old != old_2
-                flips += (old > old_2 and new < new_2) or (old < old_2 and new > new_2)
+                old_order, new_order = order(old, old_2), order(new, new_2)
+                ordered += old_order != 0
+                flips += old_order * new_order < 0
     assert (found.flips, found.ordered_pairs) == (flips, ordered)
     for side, distribution in ((1, found.old), (2, found.new)):
         values = [v for case in given_cases if (v := case[side]) is not None]
@@ -99,6 +109,21 @@ def test_a_scheme_against_itself_changes_nothing(given_cases: list[Case]) -> Non
     found = run([(group, old, old) for group, old, _ in given_cases])
     assert found.flips == 0 and found.gainers == found.losers == []
     assert found.old == found.new and found.silent_old == found.silent_new
+
+
+def test_rounding_is_no_difference() -> None:
+    tenth = sum([0.1] * 3)  # 0.30000000000000004
+    found = run([("a", 0.3, tenth), ("a", tenth, 0.3)])
+    assert (found.flips, found.ordered_pairs, found.silent_old, found.silent_new) == (0, 0, 1, 1)
+    assert found.gainers == found.losers == []
+
+
+def test_a_curriculum_is_graded_where_its_ramp_ends() -> None:
+    plan = RewardCurriculum(process=["format"], weight_max=0.25)
+    terms = [RewardTerm(kind="exact_answer"), RewardTerm(kind="format")]
+    later = RewardScheme(terms=terms, curriculum=plan)
+    found = backtest(RewardScheme(), later, [trajectory(step(answer="Euro"))])
+    assert (found.old.mean, found.new.mean) == (1.0, 1.25)
 
 
 def test_nothing_to_grade_is_not_zero() -> None:

@@ -102,3 +102,83 @@ def test_a_sum_that_overflows_is_invalid() -> None:
 def test_a_scheme_refuses(wrong: list[Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         RewardScheme.model_validate({"terms": wrong})
+
+
+def curriculum(*process: str, **fields: float) -> dict[str, Any]:
+    return {"process": list(process), **fields}
+
+
+PLANNED = RewardScheme.model_validate(
+    {
+        "terms": [
+            {"kind": "exact_answer", "weight": 2.0},
+            {"kind": "overlong", "weight": 0.5, "budget": 100, "cache": 40},
+            {"kind": "format", "weight": 1.0},
+            {"kind": "tool_error_count", "weight": -1.0},
+        ],
+        "curriculum": curriculum("format", "tool_error_count", cap=0.25),
+    }
+)
+
+
+@given(trajectories, st.floats(0, 1))
+def test_process_terms_come_in_with_their_weight_and_under_their_cap(
+    sample: Trajectory, weight: float
+) -> None:
+    give_reward(PLANNED, sample, weight)
+    reward = sample.reward
+    raw = reward.terms
+    outcome = 2 * raw["exact_answer"] + 0.5 * raw["overlong"]
+    process = raw["format"] - raw["tool_error_count"]
+    assert (reward.outcome, reward.process) == (
+        pytest.approx(outcome, abs=1e-12),
+        pytest.approx(process, abs=1e-12),
+    )
+    assert reward.process_weight == weight
+    most = 0.25 * 2.0
+    added = max(-most, min(most, weight * process))
+    assert reward.value == pytest.approx(outcome + added, abs=1e-9)
+    assert math.fsum(one.reward or 0.0 for one in sample.steps) == reward.value
+
+
+@given(trajectories, trajectories, st.floats(0, 1))
+def test_no_failure_is_worth_more_than_a_success(
+    one: Trajectory, other: Trajectory, weight: float
+) -> None:
+    scheme = RewardScheme.model_validate(
+        {
+            "terms": [
+                {"kind": "exact_answer", "weight": 0.8},
+                {"kind": "tool_error_count", "weight": -50.0},
+                {"kind": "length", "weight": 50.0},
+            ],
+            "curriculum": curriculum("tool_error_count", "length", cap=0.49),
+        }
+    )
+    first, second = (score(scheme, sample, process_weight=weight) for sample in (one, other))
+    if first.terms["exact_answer"] > second.terms["exact_answer"]:
+        assert first.value > second.value
+
+
+def test_at_a_weight_of_zero_the_outcome_is_all() -> None:
+    plain = RewardScheme.model_validate({"terms": [{"kind": "exact_answer", "weight": 2.0}]})
+    sample = trajectory(step("invalid_json"), step(answer="Euro"))
+    assert score(PLANNED, sample, process_weight=0.0).value == score(plain, sample).value == 2.0
+
+
+@pytest.mark.parametrize(
+    ("terms", "plan", "said"),
+    [
+        (["exact_answer"], curriculum("format"), "format, which is no term"),
+        (["exact_answer", "format"], curriculum("exact_answer"), "is the outcome"),
+        (["format"], curriculum("format"), "exact_answer needs a weight above 0"),
+        (["exact_answer", "format"], curriculum("format", "format"), "twice"),
+        (["exact_answer", "format"], curriculum(), "at least 1"),
+        (["exact_answer", "format"], curriculum("format", cap=0.5), "less than 0.5"),
+        (["exact_answer", "format"], curriculum("format", weight_max=math.nan), "finite"),
+    ],
+)
+def test_a_curriculum_refuses(terms: list[str], plan: dict[str, Any], said: str) -> None:
+    data = {"terms": [{"kind": kind} for kind in terms], "curriculum": plan}
+    with pytest.raises(ValidationError, match=said):
+        RewardScheme.model_validate(data)

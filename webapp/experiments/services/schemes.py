@@ -29,7 +29,7 @@ def check_definition(data: dict[str, Any]) -> Definition:
 
 def definition_digest(definition: Definition) -> str:
     """Equal for equal terms and weights, whatever the scheme is called."""
-    data = definition.model_dump(mode="json", exclude={"name"})
+    data = definition.model_dump(mode="json", exclude={"name"}, exclude_none=True)
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
