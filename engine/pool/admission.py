@@ -1,6 +1,15 @@
 """When a rollout may start and what is trained on: pure rules of capacity and staleness."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.rewards.ties import tied
+
+ALL_SOLVED, ALL_FAILED, ZERO_VARIANCE = "all_solved", "all_failed", "zero_variance"
+
+
+class NoBatchError(Exception):
+    """Group after group teaches nothing; the message says what was sampled and what to change."""
 
 
 def staleness(trainer_version: int, version: int) -> int:
@@ -38,20 +47,50 @@ def room(
     return max(0, min(by_staleness, by_capacity))
 
 
-def refusal(
-    rewards: Sequence[float | None], lag: int, max_staleness: int, needs_spread: bool = True
-) -> str | None:
-    """Why a group cannot be trained on, or None. `lag` is its staleness.
+@dataclass(frozen=True)
+class Wanted:
+    """Which groups a stage learns from.
 
-    needs_spread: it teaches only by differences between its valid rewards.
+    needs_spread: those whose rewards differ (DAPO's dynamic sampling, 2503.14476); needs_reward:
+    those with a reward at all; rounds: batches that may be sampled for one step, None: any number.
+    """
+
+    needs_spread: bool = True
+    needs_reward: bool = True
+    rounds: int | None = None
+
+
+def refusal(
+    rewards: Sequence[float | None], solved: int, lag: int, max_staleness: int, wanted: Wanted
+) -> str | None:
+    """Why a group cannot be trained on, or None. `lag` is its staleness, `solved` how many of its
+    trajectories with a reward succeeded.
+
+    Judged by the very rewards that are trained on; where they are equal, the reason says of what.
     """
     if lag > max_staleness:
         return "stale"
-    if not needs_spread:
-        return None
     valid = [reward for reward in rewards if reward is not None]
-    if len(valid) < 2:
+    if len(valid) < (2 if wanted.needs_spread else wanted.needs_reward):
         return "no_valid_reward"
-    if min(valid) == max(valid):
-        return "zero_variance"
-    return None
+    if not wanted.needs_spread or not tied(valid):
+        return None
+    if solved == len(valid):
+        return ALL_SOLVED
+    return ALL_FAILED if solved == 0 else ZERO_VARIANCE
+
+
+def no_batch(step: int, batch: int, rounds: int, sampled: Mapping[str, int]) -> str:
+    """What to tell where a step found no batch in so many rounds. sampled: groups by what became
+    of them: admitted, or why not."""
+    total = sum(sampled.values())
+    solved, failed = sampled.get(ALL_SOLVED, 0), sampled.get(ALL_FAILED, 0)
+    admitted = sampled.get("admitted", 0)
+    other = total - solved - failed - admitted
+    advice = "harder" if solved >= failed else "easier"
+    return (
+        f"Step {step} found no {batch} groups that teach in {rounds} rounds of sampling: of "
+        f"{total} groups {solved} were all solved, {failed} all failed, {other} were refused "
+        f"otherwise and {admitted} admitted. Take {advice} tasks (hops), larger groups "
+        "(group_size), more rounds (refill_rounds), or turn dynamic_sampling off."
+    )

@@ -24,6 +24,7 @@ class Group:
     tokens: int  # sampled tokens
     arrived_at: float  # seconds since 1970
     payload: bytes  # zstd-compressed JSON
+    solved: int = 0  # trajectories with a reward that succeeded
 
     def trajectories(self) -> list[Trajectory]:
         """Raises ValueError when the payload is damaged."""
@@ -43,6 +44,7 @@ class Group:
             "rewards": list(self.rewards),
             "tokens": self.tokens,
             "arrived_at": self.arrived_at,
+            "solved": self.solved,
         }
 
     @staticmethod
@@ -82,4 +84,5 @@ def pack(
         tokens=sum(trajectory.sampled_tokens for trajectory in trajectories),
         arrived_at=now,
         payload=zstandard.ZstdCompressor(level=3).compress(text.encode()),
+        solved=sum(one.success for one in trajectories if one.trainable_reward is not None),
     )

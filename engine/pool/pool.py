@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from engine.pool.admission import refusal, room, staleness
+from engine.pool.admission import NoBatchError, Wanted, no_batch, refusal, room, staleness
 from engine.pool.gate import Decision, Gate
 from engine.pool.group import Group
 from engine.pool.state import (
@@ -38,6 +38,7 @@ class Taken:
     groups: list[Group]
     staleness: list[int]  # of each group, at this consumption
     decision: Decision | None
+    sampled: dict[str, int]  # groups finished since the batch before: admitted, or why not
 
 
 class Pool:
@@ -48,21 +49,21 @@ class Pool:
         max_staleness: int,
         capacity: int,
         gate: Gate,
+        wanted: Wanted,
         state: PoolState | None = None,
-        needs_spread: bool = True,
     ) -> None:
-        """needs_spread: a group teaches only by differences between its rewards."""
         self.batch = batch
         self.max_staleness = max_staleness
         self.capacity = capacity
         self.gate = gate
-        self.needs_spread = needs_spread
+        self.wanted = wanted
         self.state = state or PoolState()
         self.pause_rollouts = False
         self.pause_training = False
         self._next_ticket = self.state.next_ticket
         self._in_flight: dict[int, tuple[str, str | None]] = {}  # ticket -> worker, category
         self._training = 0  # groups of the step that is not published yet
+        self._sampled: Counter[str] = Counter()
 
     @property
     def in_flight(self) -> int:
@@ -103,18 +104,20 @@ class Pool:
         if group.ticket not in self._in_flight:
             raise ValueError(f"Group {group.id} has no ticket in flight ({group.ticket}).")
         lag = staleness(self.state.version, group.version)
-        reason = refusal(group.rewards, lag, self.max_staleness, self.needs_spread)
+        reason = refusal(group.rewards, group.solved, lag, self.max_staleness, self.wanted)
         return Admitted(group) if reason is None else Refused(group.ticket, reason)
 
     def take(self, step: int, now: float) -> Taken:
         """The groups of training step `step`, oldest start first, within window and shares.
 
         No more than the window after the oldest group in flight is overtaken, so that quick
-        episodes do not crowd out long ones (windowed FIFO).
+        episodes do not crowd out long ones (windowed FIFO). Raises NoBatchError where the rounds
+        are used up.
         """
+        sampled = dict(self._sampled)
         if self.pause_training:
             self.gate.forget_wait(now)
-            return Taken([], [], [], None)
+            return Taken([], [], [], None, sampled)
         lags = {t: staleness(self.state.version, g.version) for t, g in self.state.waiting.items()}
         stale = [ticket for ticket, lag in lags.items() if lag > self.max_staleness]
         records: list[Record] = [Discarded(ticket, "stale") for ticket in stale]
@@ -124,10 +127,17 @@ class Pool:
         groups = [self.state.waiting[ticket] for ticket in fresh]
         decision = self.gate.decide([group.category for group in groups], self.batch, now)
         if decision.take is None:
-            return Taken(records, [], [], decision)
+            rounds = self.wanted.rounds
+            if (
+                rounds is not None
+                and sum(sampled.values()) >= rounds * self.batch
+                and len(self.state.waiting) < self.batch
+            ):
+                raise NoBatchError(no_batch(step, self.batch, rounds, sampled))
+            return Taken(records, [], [], decision, sampled)
         chosen = [groups[index] for index in decision.take]
         records.append(Leased(step, tuple(group.ticket for group in chosen)))
-        return Taken(records, chosen, [lags[group.ticket] for group in chosen], decision)
+        return Taken(records, chosen, [lags[group.ticket] for group in chosen], decision, sampled)
 
     def apply(self, record: Record) -> None:
         """Change the state by a record that was decided here and persisted."""
@@ -135,10 +145,13 @@ class Pool:
         match record:
             case Admitted(group):
                 self._in_flight.pop(group.ticket, None)
-            case Refused(ticket, _):
+                self._sampled["admitted"] += 1
+            case Refused(ticket, reason):
                 self._in_flight.pop(ticket, None)
+                self._sampled[reason] += 1
             case Leased(_, tickets):
                 self._training = len(tickets)
+                self._sampled.clear()
             case Published(_):
                 self._training = 0
 

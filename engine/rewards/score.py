@@ -64,9 +64,9 @@ def _graded(
     if problems:
         return Reward(None, False, raw, "; ".join(problems)), nothing
     reward, by_step = _weighed(scheme, raw, parts_of, process_weight)
-    for value in (reward.value, reward.outcome, reward.process):
-        if value is not None and not math.isfinite(value):
-            return Reward(None, False, raw, f"the weighted sum is {value}"), nothing
+    for total in (reward.value, reward.outcome, reward.process):
+        if total is not None and not math.isfinite(total):
+            return Reward(None, False, raw, f"the weighted sum is {total}"), nothing
     return reward, by_step
 
 

@@ -36,6 +36,7 @@ class _Episode:
     task: Task
     group_id: str
     purpose: str
+    process_weight: float | None
     segment: Segment
     started_at: str
     started: float
@@ -51,6 +52,7 @@ class _Request:
     copies: int
     purpose: str
     temperature: float
+    process_weight: float | None
 
 
 class AgentLoop:
@@ -96,13 +98,17 @@ class AgentLoop:
         copies: int = 1,
         purpose: str = "train",
         temperature: float = 1.0,
+        process_weight: float | None = None,
     ) -> None:
-        """Queues `copies` episodes of one task. Raises ValueError where they can never fit."""
+        """Queues `copies` episodes of one task. Raises ValueError where they can never fit.
+
+        process_weight: with which all of them are graded, see `engine.rewards.score`.
+        """
         if not 1 <= copies <= self.sampler.capacity:
             raise ValueError(
                 f"{copies} copies of a task; the sampler holds 1 to {self.sampler.capacity} at once"
             )
-        self._queue.append(_Request(task, group_id, copies, purpose, temperature))
+        self._queue.append(_Request(task, group_id, copies, purpose, temperature, process_weight))
 
     def cancel(self) -> int:
         """Drops all episodes, running and waiting; returns how many."""
@@ -219,7 +225,7 @@ class AgentLoop:
             sampled_tokens=sum(segment.loss_mask),
             purpose=episode.purpose,
         )
-        give_reward(self._scheme, trajectory)
+        give_reward(self._scheme, trajectory, episode.process_weight)
         if episode.problem:
             trajectory.reward.problem = episode.problem
         return trajectory
@@ -239,6 +245,7 @@ def _begin(request: _Request, ids: list[int]) -> _Episode:
         task=request.task,
         group_id=request.group_id,
         purpose=request.purpose,
+        process_weight=request.process_weight,
         segment=Segment(list(ids), [False] * size, [0.0] * size, [-1] * size),
         started_at=datetime.now(UTC).isoformat(),
         started=time.monotonic(),

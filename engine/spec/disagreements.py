@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from engine.spec import lineage, optimizer, rl
+from engine.spec import lineage, optimizer, rewards, rl
 from engine.spec.base import Disagreement, hop_category
 from engine.spec.experiment import ExperimentSpec, ModelSpec
 from engine.spec.rl import RlStage
@@ -12,7 +12,13 @@ from engine.spec.stages import SftStage, SynthesiseStage
 
 def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
     """Every set of fields in the spec that cannot be honoured together."""
-    return [*_of_model(spec), *_of_environment(spec), *_of_gate(spec), *_of_stages(spec)]
+    return [
+        *_of_model(spec),
+        *_of_environment(spec),
+        *_of_gate(spec),
+        *_of_stages(spec),
+        *rewards.disagreements_of(spec),
+    ]
 
 
 def _of_model(spec: ExperimentSpec) -> Iterator[Disagreement]:

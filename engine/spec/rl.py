@@ -10,6 +10,8 @@ from engine.spec.base import Disagreement, Hops, Share, SpecModel
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.sampled import SampledStage
 
+REFILL_ROUNDS = 30
+
 
 class CriticSpec(SpecModel):
     """The model that estimates returns for the advantage gae, as large as the policy."""
@@ -91,6 +93,18 @@ class RlStage(SampledStage):
     )
     prompts_per_step: int = Field(24, ge=1)
     group_size: int = Field(8, ge=1, description="Trajectories of one prompt")
+    dynamic_sampling: bool | None = Field(
+        None,
+        description="Sample on in place of groups whose rewards are all equal; empty: where the "
+        "advantage compares a group's trajectories, to which such groups teach nothing",
+    )
+    refill_rounds: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="Batches that dynamic sampling may sample for one step before the run ends; "
+        "empty: 30",
+    )
     steps: int = Field(70, ge=1)
     optimizer: OptimizerSpec = OptimizerSpec(betas=(0.9, 0.98), clip_norm=0.5, weight_decay=0.0)
 
@@ -125,7 +139,15 @@ class RlStage(SampledStage):
         )
 
     def needs_spread(self) -> bool:
+        if self.dynamic_sampling is not None:
+            return self.dynamic_sampling
         return self.resolved().advantage in algorithms.GROUP_RELATIVE
+
+    def needs_reward(self) -> bool:
+        return True
+
+    def sampling_rounds(self) -> int | None:
+        return (self.refill_rounds or REFILL_ROUNDS) if self.needs_spread() else None
 
     def notice(self) -> str:
         """What is honoured and yet does nothing, in a sentence for the log; else empty."""

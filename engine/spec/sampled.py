@@ -13,3 +13,11 @@ class SampledStage(TrainedStage):
     def needs_spread(self) -> bool:
         """Whether a group teaches only by the differences between its rewards."""
         return True
+
+    def needs_reward(self) -> bool:
+        """Whether a group without any valid reward teaches nothing."""
+        return self.needs_spread()
+
+    def sampling_rounds(self) -> int | None:
+        """Batches that may be sampled for one step, at most; None: any number."""
+        return None

@@ -18,6 +18,7 @@ from workers.cluster.control import Control
 from workers.cluster.crew import Crew
 from workers.cluster.pool_actor import Totals
 from workers.cluster.reporting import Address
+from workers.cluster.rewarding import Rewarding
 from workers.cluster.storage import RunStorage
 
 
@@ -57,6 +58,10 @@ class Attempt:
     weights: list[Any] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     saved: tuple[int, int] = (-1, 0)  # stage and step of the newest checkpoint
+    rewarding: Rewarding = field(init=False)  # of the stage at hand
+
+    def __post_init__(self) -> None:
+        self.rewarding = Rewarding(self.spec)
 
     def steps_before(self, index: int) -> int:
         """Trainer steps of the stages before this one."""
@@ -123,8 +128,10 @@ class Attempt:
             limit_s=limits.START_S,
             what="the trainer to begin",
         )
+        self.rewarding = Rewarding(self.spec)
         if checkpoint is not None:
             self.totals = Totals(**metas[0]["totals"])
+            self.rewarding = Rewarding(self.spec, metas[0].get("curriculum"))
             self.raise_version(metas[0]["version"] + 1)
             self.saved = (index, self.start_step(index))
         self.totals.trainer_step = before + self.start_step(index)
@@ -149,6 +156,7 @@ class Attempt:
             "stage": index,
             "totals": asdict(self.totals),
             "parent": asdict(parent) if parent is not None else None,
+            "curriculum": self.rewarding.to_keep(),
         }
         call = self.crew.trainers[0].save.remote(name, meta)
         version, files = self.crew.wait([call], limits.SAVE_S, "the checkpoint")[0]

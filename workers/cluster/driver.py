@@ -19,6 +19,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
+from engine.pool.admission import NoBatchError
 from engine.spec import RlStage, SftStage, SynthesiseStage
 from engine.spec.code import code_version
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
@@ -118,6 +119,9 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
     except OtherCodeError as error:
         reporter.log(str(error), level="error")
         return End("failed", str(error))
+    except NoBatchError as error:
+        reporter.log(reason(error), level="error")
+        return End("failed", reason(error))
     except TerminatedError:
         return End(_ending(control), "Ray ended the job before it had stopped by itself")
     except Exception as error:
@@ -193,6 +197,8 @@ def _position(resume: dict[str, Any] | None) -> Position | None:
 def reason(error: Exception) -> str:
     """One line for people; the traceback is in the log."""
     cause = error.cause if isinstance(error, RayTaskError) else error
+    if isinstance(cause, NoBatchError):
+        return str(cause)
     if isinstance(cause, RayActorError):
         return f"An actor of the run died: {str(cause).splitlines()[0]}"
     return f"{type(cause).__name__}: {cause}"[:2000]

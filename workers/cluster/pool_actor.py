@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from engine.pool.admission import Wanted
 from engine.pool.gate import Gate
 from engine.pool.group import Group
 from engine.pool.pool import Pool, Taken, Ticket
@@ -49,7 +50,7 @@ class PoolPlan:
     attempt: int
     committed_step: int  # of this stage, by the checkpoint that the attempt starts from
     totals: Totals  # by that checkpoint
-    needs_spread: bool  # equal rewards teach nothing
+    wanted: Wanted
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class Offer:
     tickets: list[Ticket]
     version: int
     weights: list[Any]  # one object reference, in a list so that Ray does not resolve it
+    process_weight: float | None  # of the reward's process terms, came with the weights
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Batch:
     staleness: list[int]
     waited_s: float  # for the shares
     tokens: int
+    sampled: dict[str, int]  # groups since the batch before: admitted, or why not
+    completed: Tally  # all that was completed since then
 
 
 @dataclass
@@ -83,10 +87,11 @@ class PoolActor:
         self._reporter: Reporter = address.reporter("pool")
         self._totals = Totals()
         self._stage: _Stage | None = None
-        self._weights: tuple[int, list[Any]] = (0, [])
+        self._published: tuple[int, list[Any], float | None] = (0, [], None)
         self._writing = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._window = Window(time.monotonic())
+        self._completed = Tally()  # since the last batch
         self._reporting: asyncio.Task[None] | None = None
         self._busy: dict[str, float] = {}
         self._told: dict[str, Any] = {}
@@ -102,14 +107,15 @@ class PoolActor:
             max_staleness=plan.max_staleness,
             capacity=plan.capacity,
             gate=Gate(plan.shares, plan.max_wait_s),
+            wanted=plan.wanted,
             state=state,
-            needs_spread=plan.needs_spread,
         )
         if self._stage is not None:
             pool.pause_rollouts = self._stage.pool.pause_rollouts
             pool.pause_training = self._stage.pool.pause_training
         self._stage = _Stage(pool, wal)
         self._totals = plan.totals
+        self._completed = Tally()
         if self._reporting is None:
             self._reporting = asyncio.create_task(self._report())
         return state.version
@@ -120,10 +126,12 @@ class PoolActor:
         pool.pause_rollouts, pool.pause_training = rollouts, training
         await self._notify()
 
-    async def publish(self, version: int, weights: list[Any], trainer_step: int) -> None:
-        """From now on rollouts use these weights."""
+    async def publish(
+        self, version: int, weights: list[Any], trainer_step: int, process_weight: float | None
+    ) -> None:
+        """From now on rollouts use these weights, and rewards this weight of process terms."""
         await self._apply(lambda: [Published(version)])
-        self._weights = (version, weights)
+        self._published = (version, weights, process_weight)
         self._totals.trainer_step = trainer_step
         self._clock()
         await self._notify()
@@ -133,10 +141,10 @@ class PoolActor:
         deadline = time.monotonic() + wait_s
         while True:
             tickets = self._open().pool.start(worker, version, at_most) if at_most else []
-            newest, weights = self._weights
+            newest, weights, process_weight = self._published
             left = deadline - time.monotonic()
             if tickets or newest > version or left <= 0:
-                return Offer(tickets, newest, weights)
+                return Offer(tickets, newest, weights, process_weight)
             await self._wait(left)
 
     async def busy(self, worker: str, share: float) -> None:
@@ -152,13 +160,17 @@ class PoolActor:
         pool = self._open().pool
         await self._apply(lambda: [pool.finish(group)])
         self._window.gathered.add(tally)
+        self._completed.add(tally)
         self._totals.rollout_step += tally.groups
         self._totals.environment_step += tally.turns
         self._totals.tokens += tally.sampled_tokens
         await self._notify()
 
     async def take(self, step: int, wait_s: float) -> Batch | None:
-        """Set the groups of a training step aside; None when they were not there in time."""
+        """Set the groups of a training step aside; None when they were not there in time.
+
+        Raises NoBatchError where the rounds of sampling are used up.
+        """
         stage = self._open()
         deadline = time.monotonic() + wait_s
         while True:
@@ -172,7 +184,9 @@ class PoolActor:
                 stage.batches[step] = taken.groups
                 await self._notify()
                 waited = taken.decision.waited_s if taken.decision else 0.0
-                return Batch(taken.staleness, waited, sum(group.tokens for group in taken.groups))
+                tokens = sum(group.tokens for group in taken.groups)
+                completed, self._completed = self._completed, Tally()
+                return Batch(taken.staleness, waited, tokens, taken.sampled, completed)
             left = deadline - time.monotonic()
             if left <= 0:
                 return None

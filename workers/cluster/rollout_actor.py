@@ -86,6 +86,7 @@ class RolloutActor:
         self._started: dict[str, _Started] = {}  # by group id
         self._asking: Any = None  # one call of pool.start, which waits until there is room
         self._asked_at = 0.0
+        self._process_weight: float | None = None  # of rewards, came with the weights
         self._saving: list[Any] = []  # calls of pool.finish
 
     def load(self, storage: str) -> None:
@@ -244,6 +245,7 @@ class RolloutActor:
             return
         if offer.weights and offer.version > self._loop.sampler.version:
             self._load_weights(offer.version, offer.weights)
+            self._process_weight = offer.process_weight
         for ticket in offer.tickets:
             # The ticket alone decides on the task: what a crash cut short is drawn again.
             draw = random.Random(f"{self._spec.seed} {production.index} {ticket.number}")
@@ -254,6 +256,7 @@ class RolloutActor:
                 group_id,
                 copies=production.stage.group_size,
                 temperature=self._spec.rollout.temperature,
+                process_weight=self._process_weight,
             )
 
     def _step(self) -> None:

@@ -7,6 +7,7 @@ import time
 from statistics import fmean
 from typing import Any
 
+from engine.pool.admission import NoBatchError, Wanted
 from engine.spec import SftStage
 from engine.spec.sampled import SampledStage
 from workers.cluster import limits, synthesised
@@ -14,6 +15,7 @@ from workers.cluster.attempt import Attempt, PendingEvaluation
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
 from workers.cluster.pool_actor import Batch, PoolPlan
+from workers.cluster.rewarding import sampling_metrics
 
 SFT_CHUNK_S = 1.0  # of supervised steps between two looks at what people wish
 TOLD_EVERY_S = 2.0
@@ -95,17 +97,23 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
         for step in range(start + 1, stage.steps + 1):
             attempt.enter(index, step - 1)
             asked_at = time.monotonic()
-            batch = _next_batch(attempt, step)
+            try:
+                batch = _next_batch(attempt, step)
+            except NoBatchError:
+                _checkpoint(attempt, index, step - 1)
+                raise
             if batch is None:
                 _checkpoint(attempt, index, step - 1)
                 return None
+            if told := attempt.rewarding.look(batch.completed):
+                attempt.reporter.log(told)
             waited_s = time.monotonic() - asked_at
             figures = attempt.crew.all_trainers(
                 "rl_step", step, pool, limit_s=limits.STEP_S, what=f"training step {step}"
             )[0]
             attempt.totals.trainer_step = attempt.steps_before(index) + step
             _publish(attempt)
-            _report(attempt, figures, batch, waited_s)
+            _report(attempt, stage, figures, batch, waited_s)
             if step % every == 0 or step == stage.steps:
                 _checkpoint(attempt, index, step, final=step == stage.steps)
             quick = _evaluate_on_schedule(attempt, index, step, stage, quick)
@@ -128,7 +136,7 @@ def _open_pool(attempt: Attempt, index: int, stage: SampledStage, start: int) ->
         attempt=attempt.number,
         committed_step=start,
         totals=attempt.totals,
-        needs_spread=stage.needs_spread(),
+        wanted=Wanted(stage.needs_spread(), stage.needs_reward(), stage.sampling_rounds()),
     )
     newest = attempt.crew.wait([pool.open.remote(plan)], limits.START_S, "the pool to open")[0]
     if newest:  # an earlier attempt published up to here
@@ -145,7 +153,10 @@ def _open_pool(attempt: Attempt, index: int, stage: SampledStage, start: int) ->
 def _publish(attempt: Attempt) -> None:
     attempt.fetch_weights()
     call = attempt.crew.pool.publish.remote(
-        attempt.version, attempt.weights, attempt.totals.trainer_step
+        attempt.version,
+        attempt.weights,
+        attempt.totals.trainer_step,
+        attempt.rewarding.process_weight,
     )
     attempt.crew.wait([call], limits.CALL_S, "the pool to take the weights")
 
@@ -211,13 +222,21 @@ def _judge(attempt: Attempt, index: int, step: int) -> dict[str, Any] | None:
     return attempt.finish_evaluation(attempt.start_evaluation("held_out", index, step))
 
 
-def _report(attempt: Attempt, figures: dict[str, float], batch: Batch, waited_s: float) -> None:
+def _report(
+    attempt: Attempt,
+    stage: SampledStage,
+    figures: dict[str, float],
+    batch: Batch,
+    waited_s: float,
+) -> None:
     lags = [float(lag) for lag in batch.staleness]
     values = {
         **_named(figures, RL_FIGURES),
         "pool/staleness_mean": fmean(lags),
         "pool/staleness_max": max(lags),
         "pool/wait_s": waited_s,
+        **sampling_metrics(batch.sampled, stage.prompts_per_step),
+        **attempt.rewarding.metrics(batch.completed),
     }
     attempt.reporter.metrics(attempt.totals.trainer_step, values)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.pool.admission import refusal, room, staleness
+from engine.pool.admission import Wanted, refusal, room, staleness
 
 counts = st.integers(0, 60)
 
@@ -68,23 +68,43 @@ def test_staleness_is_exact_and_never_negative():
 
 
 @pytest.mark.parametrize(
-    ("rewards", "lag", "reason"),
+    ("rewards", "solved", "lag", "reason"),
     [
-        ((0.0, 1.0), 4, None),
-        ((0.0, 1.0), 5, "stale"),
-        ((1.0, 1.0, 1.0), 0, "zero_variance"),
-        ((0.0, 0.0, None), 0, "zero_variance"),
-        ((1.0, None, None), 0, "no_valid_reward"),
-        ((None, None), 0, "no_valid_reward"),
-        ((0.0, None, 1.0), 0, None),
+        ((0.0, 1.0), 1, 4, None),
+        ((0.0, 1.0), 1, 5, "stale"),
+        ((1.0, 1.0, 1.0), 3, 0, "all_solved"),
+        ((0.0, 0.0, None), 0, 0, "all_failed"),
+        ((0.5, 0.5), 1, 0, "zero_variance"),
+        ((1.0, None, None), 1, 0, "no_valid_reward"),
+        ((None, None), 0, 0, "no_valid_reward"),
+        ((1.0,), 1, 0, "no_valid_reward"),
+        ((0.0, None, 1.0), 1, 0, None),
+        ((1.0, 0.9), 2, 0, None),  # all solved, and their rewards teach which was better
+        ((0.1 + 0.2, 0.3), 2, 0, "all_solved"),
+        ((1e9 + 1e-6, 1e9), 0, 0, "all_failed"),
+        ((0.3, 0.3 + 1e-6), 2, 0, None),
     ],
 )
-def test_it_names_the_reason_of_a_refusal(rewards, lag, reason):
-    assert refusal(rewards, lag, max_staleness=4) == reason
+def test_it_names_the_reason_of_a_refusal(rewards, solved, lag, reason):
+    assert refusal(rewards, solved, lag, 4, Wanted()) == reason
 
 
 @pytest.mark.parametrize("rewards", [(1.0,), (1.0, 1.0), (None, None), ()])
 def test_rewards_refuse_nothing_where_differences_are_not_what_teaches(rewards):
-    assert refusal(rewards, 1, 2) is not None
-    assert refusal(rewards, 1, 2, needs_spread=False) is None
-    assert refusal(rewards, 3, 2, needs_spread=False) == "stale"
+    free = Wanted(needs_spread=False, needs_reward=False)
+    assert refusal(rewards, 0, 1, 2, Wanted()) is not None
+    assert refusal(rewards, 0, 1, 2, free) is None
+    assert refusal(rewards, 0, 3, 2, free) == "stale"
+
+
+@given(st.lists(st.none() | st.floats(-5, 5), max_size=8), st.booleans())
+def test_what_is_admitted_has_what_the_stage_wants(rewards, needs_spread):
+    wanted = Wanted(needs_spread=needs_spread)
+    valid = [reward for reward in rewards if reward is not None]
+    admitted = refusal(rewards, 0, 0, 4, wanted) is None
+    if not needs_spread:
+        assert admitted == bool(valid)
+    elif admitted:
+        assert max(valid) - min(valid) > 1e-9
+    else:
+        assert len(valid) < 2 or max(valid) - min(valid) < 1e-7

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from engine.pool.admission import Wanted
 from engine.pool.gate import Gate
 from engine.pool.group import Group
 from engine.pool.pool import Pool
@@ -33,8 +34,9 @@ def small(ticket: int, version: int = 0, category: str = CATEGORIES[0], rewards=
 class PoolLife(RuleBasedStateMachine):
     """`admitted`, `leased`, `consumed` and `gone` are kept here, by hand, beside the pool."""
 
-    @initialize(gated=st.booleans())
-    def begin(self, gated: bool) -> None:
+    @initialize(gated=st.booleans(), wanted=st.builds(Wanted, st.booleans(), st.booleans()))
+    def begin(self, gated: bool, wanted: Wanted) -> None:
+        self.wanted = wanted
         self.folder = tempfile.TemporaryDirectory()
         self.shares = {CATEGORIES[0]: 0.5, CATEGORIES[1]: 0.5} if gated else {}
         self.epoch = 0
@@ -53,7 +55,7 @@ class PoolLife(RuleBasedStateMachine):
         self.wal = Wal(FolderStore(Path(self.folder.name)), self.epoch)
         state = self.wal.recover(self.checkpoint)
         self.wal.compact(state)
-        self.pool = Pool(**LIMITS, gate=Gate(self.shares, 5), state=state)
+        self.pool = Pool(**LIMITS, gate=Gate(self.shares, 5), wanted=self.wanted, state=state)
         self.worker_version = state.version
 
     def keep(self, *records) -> None:

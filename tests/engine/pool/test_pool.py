@@ -4,19 +4,23 @@ from collections import Counter
 
 import pytest
 
+from engine.pool.admission import NoBatchError, Wanted
 from engine.pool.gate import Gate
 from engine.pool.pool import Pool
 from engine.pool.state import Committed, PoolState, Published, Refused
 from engine.records.events import PoolSnapshot
 from tests.engine.pool.samples import group
 
+SPREAD = Wanted()
 
-def make_pool(batch=2, max_staleness=1, capacity=100, gate=None, state=None) -> Pool:
+
+def make_pool(batch=2, max_staleness=1, capacity=100, gate=None, state=None, wanted=SPREAD) -> Pool:
     return Pool(
         batch=batch,
         max_staleness=max_staleness,
         capacity=capacity,
         gate=gate or Gate({}, 30),
+        wanted=wanted,
         state=state,
     )
 
@@ -61,9 +65,63 @@ def test_it_discards_what_went_stale_while_it_waited():
 def test_it_refuses_what_teaches_nothing_and_counts_why():
     pool = make_pool()
     fill(pool, 1, rewards=(1.0, 1.0))
+    fill(pool, 2, rewards=(0.0, None, 0.0))
     fill(pool, 1, rewards=(None, 1.0))
-    assert pool.state.discarded == {"zero_variance": 1, "no_valid_reward": 1}
-    assert pool.state.produced == 2
+    assert pool.state.discarded == {"all_solved": 1, "all_failed": 2, "no_valid_reward": 1}
+    assert pool.state.produced == 4
+
+
+def test_it_takes_equal_rewards_where_they_teach():
+    pool = make_pool(wanted=Wanted(needs_spread=False))
+    fill(pool, 1, rewards=(1.0, 1.0))
+    fill(pool, 1, rewards=(None, 0.0))
+    fill(pool, 1, rewards=(None, None))
+    assert len(take(pool, 1).groups) == 2
+    assert pool.state.discarded == {"no_valid_reward": 1}
+
+
+def test_it_tells_what_a_batch_took_to_sample():
+    pool = make_pool(batch=2, wanted=Wanted(rounds=9))
+    fill(pool, 3, rewards=(1.0, 1.0))
+    fill(pool, 1, rewards=(0.0, 0.0))
+    assert take(pool, 1).groups == []
+    fill(pool, 3)
+    sampled = {"all_solved": 3, "all_failed": 1, "admitted": 3}
+    assert take(pool, 1).sampled == sampled
+    assert take(pool, 2).sampled == {}
+
+
+def test_a_step_ends_the_run_when_its_rounds_are_used_up():
+    pool = make_pool(batch=2, wanted=Wanted(rounds=3))
+    fill(pool, 1)
+    fill(pool, 4, rewards=(1.0, 1.0))
+    assert take(pool, 7).groups == []
+    fill(pool, 1, rewards=(0.0, 0.0))
+    with pytest.raises(NoBatchError) as raised:
+        pool.take(7, 0.0)
+    assert str(raised.value) == (
+        "Step 7 found no 2 groups that teach in 3 rounds of sampling: of 6 groups 4 were all "
+        "solved, 1 all failed, 0 were refused otherwise and 1 admitted. Take harder tasks (hops), "
+        "larger groups (group_size), more rounds (refill_rounds), or turn dynamic_sampling off."
+    )
+    assert pool.state.conserves()
+
+
+def test_rounds_count_anew_for_every_step_and_never_against_a_full_batch():
+    pool = make_pool(batch=2, max_staleness=9, wanted=Wanted(rounds=2))
+    for step in (1, 2, 3):
+        fill(pool, 3, rewards=(0.0, 0.0))
+        assert take(pool, step).groups == []
+        fill(pool, 2)
+        assert len(take(pool, step).groups) == 2
+        pool.apply(Published(step))
+
+
+def test_a_pause_of_training_spends_no_rounds():
+    pool = make_pool(batch=2, wanted=Wanted(rounds=1))
+    fill(pool, 4, rewards=(0.0, 0.0))
+    pool.pause_training = True
+    assert take(pool, 1).groups == []
 
 
 def test_groups_over_the_batch_stay_for_the_next_step():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.records.trajectory import Step, StopReason, ToolCall
+from engine.records.trajectory import Reward, Step, StopReason, ToolCall
 from tests.engine.pool.samples import trajectory
-from workers.cluster.rollout_stats import Window, tally
+from workers.cluster.rollout_stats import Tally, Window, tally
 
 
 def with_calls(*errors: str | None, reward: float | None = 1.0):
@@ -28,6 +28,10 @@ def test_it_tells_rates_over_what_there_was():
             "rollout/length": 2.0,
             "rollout/turns": 0.5,
             "rollout/zero_variance_groups": 0.5,
+            "rollout/out_of_tokens": 0.0,
+            "rollout/out_of_calls": 0.0,
+            "rollout/timed_out": 0.0,
+            "rollout/broken": 0.0,
             "rollout/trajectories_per_s": 2.0,
             "rollout/tokens_per_s": 4.0,
         }
@@ -48,6 +52,50 @@ def test_an_episode_that_broke_under_the_policy_counts_for_no_rate():
     broken = trajectory(reward=1.0, stop_reason=StopReason.INFRA_ERROR)
     found = tally([trajectory(reward=0.0), broken])
     assert (found.valid, found.successes, found.trajectories) == (1, 0, 2)
+
+
+def test_it_tells_the_ways_apart_in_which_episodes_are_cut_short():
+    ends = [
+        StopReason.MAX_TOKENS,
+        StopReason.MAX_TURN_TOKENS,
+        StopReason.MAX_CALLS,
+        StopReason.TIMED_OUT,
+        StopReason.INFRA_ERROR,
+        StopReason.ANSWERED,
+        StopReason.REPEATED_CALL,
+        StopReason.INVALID_CALLS,
+    ]
+    window = Window(since=0.0)
+    window.gathered.add(tally([trajectory(reward=0.0, stop_reason=end) for end in ends]))
+    found = window.drain(now=1.0)
+    shares = {"out_of_tokens": 2, "out_of_calls": 1, "timed_out": 1, "broken": 1}
+    for name, count in shares.items():
+        assert found[f"rollout/{name}"] == count / 8
+    assert tally([trajectory(stop_reason=end) for end in ends]).valid == 6
+
+
+def test_rewards_that_rounding_parts_are_flat():
+    assert tally([trajectory(reward=0.1 + 0.2), trajectory(reward=0.3)]).flat_groups == 1
+    assert tally([trajectory(reward=None)]).flat_groups == 0
+
+
+def graded(outcome: float, process: float, **terms: float):
+    one = trajectory(reward=outcome)
+    one.success = outcome > 0
+    one.reward = Reward(outcome, True, terms, process_weight=0.1, outcome=outcome, process=process)
+    return one
+
+
+def test_terms_and_their_pairs_add_up_over_groups():
+    sums = Tally()
+    sums.add(tally([graded(1.0, 0.5, format=0.5), graded(0.0, 0.1, format=0.1, overlong=-0.5)]))
+    sums.add(tally([graded(1.0, 0.3, format=0.3, overlong=0.0), trajectory(reward=None)]))
+    assert sums.terms["format"].x == pytest.approx(0.3)
+    assert (sums.terms["overlong"].count, sums.terms["overlong"].x) == (2, -0.25)
+    assert sums.overlong == 1
+    assert (sums.by_trajectory.count, sums.by_trajectory.x) == (3, pytest.approx(2 / 3))
+    assert (sums.by_group.count, sums.by_group.x) == (2, 0.75)
+    assert sums.by_group.y == pytest.approx(0.3)
 
 
 def test_each_window_starts_anew():
