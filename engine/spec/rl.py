@@ -16,7 +16,9 @@ REFILL_ROUNDS = 30
 class CriticSpec(SpecModel):
     """The model that estimates returns for the advantage gae, as large as the policy."""
 
-    optimizer: OptimizerSpec = OptimizerSpec(betas=(0.9, 0.98), clip_norm=0.5, weight_decay=0.0)
+    optimizer: OptimizerSpec = OptimizerSpec(
+        lr=1e-3, betas=(0.9, 0.98), clip_norm=0.5, weight_decay=0.0
+    )
     value_clip: float = Field(
         0.5, gt=0, description="Farthest that an update may move a value, in units of the return"
     )

@@ -8,47 +8,18 @@ from statistics import fmean
 from typing import Any
 
 from engine.pool.admission import NoBatchError, Wanted
-from engine.spec import SftStage
+from engine.spec import RlStage, SftStage
 from engine.spec.sampled import SampledStage
 from workers.cluster import limits, synthesised
 from workers.cluster.attempt import Attempt, PendingEvaluation
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
+from workers.cluster.figures import RL_FIGURES, SFT_FIGURES, named
 from workers.cluster.pool_actor import Batch, PoolPlan
 from workers.cluster.rewarding import sampling_metrics
 
 SFT_CHUNK_S = 1.0  # of supervised steps between two looks at what people wish
 TOLD_EVERY_S = 2.0
-
-TREE_FIGURES = {
-    "tree_token_ratio": "train/tree_token_ratio",
-    "tree_saved_flops_share": "train/tree_saved_flops_share",
-    "tree_saved_memory_share": "train/tree_saved_memory_share",
-}
-RL_FIGURES = {
-    "loss": "train/loss",
-    "grad_norm": "train/grad_norm",
-    "entropy": "train/entropy",
-    "clip_fraction": "train/clip_fraction",
-    "weight_mean": "train/importance_weight_mean",
-    "weight_p99": "train/importance_weight_p99",
-    "weight_max": "train/importance_weight_max",
-    "ess": "train/ess",
-    "sampler_kl": "train/kl_sampler",
-    "lr": "train/lr",
-    "step_s": "train/step_s",
-    "loss_tokens": "train/tokens",
-    **TREE_FIGURES,
-}
-SFT_FIGURES = {
-    "loss": "sft/loss",
-    "token_accuracy": "sft/token_accuracy",
-    "grad_norm": "train/grad_norm",
-    "lr": "train/lr",
-    "step_s": "train/step_s",
-    "loss_tokens": "train/tokens",
-    **TREE_FIGURES,
-}
 
 
 def synthesise(attempt: Attempt, index: int) -> dict[str, Any] | None:
@@ -75,7 +46,7 @@ def learn(attempt: Attempt, index: int, stage: SftStage) -> dict[str, Any] | Non
         )[0]
         for found in figures:
             step += 1
-            attempt.reporter.metrics(attempt.steps_before(index) + step, _named(found, SFT_FIGURES))
+            attempt.reporter.metrics(attempt.steps_before(index) + step, named(found, SFT_FIGURES))
         attempt.totals.trainer_step = attempt.steps_before(index) + step
         chunk = max(1, int(SFT_CHUNK_S / figures[-1]["step_s"]))
         if step % every == 0 or step == last:
@@ -89,6 +60,8 @@ def learn(attempt: Attempt, index: int, stage: SftStage) -> dict[str, Any] | Non
 def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, Any] | None:
     """Rollouts fill the pool, the trainer empties it, and each step publishes its weights."""
     attempt.begin(index)
+    if isinstance(stage, RlStage) and (said := stage.notice()):
+        attempt.reporter.log(said, level="warning")
     start, every = attempt.start_step(index), attempt.spec.checkpoint.every_steps
     pool = _open_pool(attempt, index, stage, start)
     attempt.crew.all_rollouts("produce", index, pool)
@@ -231,7 +204,7 @@ def _report(
 ) -> None:
     lags = [float(lag) for lag in batch.staleness]
     values = {
-        **_named(figures, RL_FIGURES),
+        **named(figures, RL_FIGURES),
         "pool/staleness_mean": fmean(lags),
         "pool/staleness_max": max(lags),
         "pool/wait_s": waited_s,
@@ -239,7 +212,3 @@ def _report(
         **attempt.rewarding.metrics(batch.completed),
     }
     attempt.reporter.metrics(attempt.totals.trainer_step, values)
-
-
-def _named(figures: dict[str, float], names: dict[str, str]) -> dict[str, float]:
-    return {name: figures[key] for key, name in names.items() if key in figures}
