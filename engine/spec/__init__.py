@@ -14,6 +14,7 @@ from engine.spec.experiment import (
     TrainerSpec,
 )
 from engine.spec.loading import SpecProblem, load_spec, problems_of, spec_hash
+from engine.spec.opd import OpdStage, TeacherSpec
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.rl import RlStage
 from engine.spec.stages import SftStage, SynthesiseStage
@@ -26,6 +27,7 @@ __all__ = [
     "GateSpec",
     "GraphSpec",
     "ModelSpec",
+    "OpdStage",
     "OptimizerSpec",
     "PoolSpec",
     "RlStage",
@@ -33,6 +35,7 @@ __all__ = [
     "SftStage",
     "SpecProblem",
     "SynthesiseStage",
+    "TeacherSpec",
     "TrainerSpec",
     "hop_category",
     "load_spec",

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from engine.spec import lineage, optimizer, rewards, rl
+from engine.spec import lineage, opd, optimizer, rewards, rl
 from engine.spec.base import Disagreement, hop_category
 from engine.spec.experiment import ExperimentSpec, ModelSpec
+from engine.spec.opd import OpdStage
 from engine.spec.rl import RlStage
 from engine.spec.sampled import SampledStage
 from engine.spec.stages import SftStage, SynthesiseStage
@@ -153,6 +154,8 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
         if isinstance(stage, RlStage):
             trained = lineage.parent_of(spec.stages, index) is not None
             yield from rl.disagreements_of(stage, path, trained_before=trained)
+        if isinstance(stage, OpdStage):
+            yield from opd.disagreements_of(spec.stages, index, stage, first)
 
 
 def _of_synthesis(spec: ExperimentSpec, stage: SynthesiseStage) -> Iterator[Disagreement]:

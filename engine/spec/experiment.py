@@ -6,6 +6,7 @@ from pydantic import Field
 
 from engine.rewards.scheme import RewardScheme
 from engine.spec.base import Hops, Share, SpecModel
+from engine.spec.opd import OpdStage
 from engine.spec.rl import RlStage
 from engine.spec.stages import SftStage, SynthesiseStage
 
@@ -76,7 +77,7 @@ class ModelSpec(SpecModel):
     init_std: float = Field(0.05, gt=0)
 
 
-Stage = Annotated[SynthesiseStage | SftStage | RlStage, Field(discriminator="kind")]
+Stage = Annotated[SynthesiseStage | SftStage | RlStage | OpdStage, Field(discriminator="kind")]
 
 
 class RolloutSpec(SpecModel):

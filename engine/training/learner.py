@@ -104,12 +104,14 @@ class Learner:
         groups: Sequence[int],
         value: Callable[[Rows], Tensor],
         model: HybridForCausalLM | None = None,
+        shape: tuple[int, ...] = (),
     ) -> Tensor:
-        """`value` [N] of each pass's tokens in the loss, as [rows, tokens], 0 elsewhere.
+        """`value` [N, *shape] of each pass's tokens in the loss, as [rows, tokens, *shape]; 0
+        elsewhere.
 
         model: another one than the learner's own.
         """
-        found = torch.zeros(batch.ids.shape, dtype=self.model.head_weight.dtype)
+        found = torch.zeros(*batch.ids.shape, *shape, dtype=self.model.head_weight.dtype)
         for one in self._passes(batch, groups):
             found[one.place] = value(one.run(self.compute if model is None else model).rows)
         self._ranks.sum(found)

@@ -13,7 +13,8 @@ from engine.algorithms.tokens import Terms
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
 from engine.models.logprobs import Rows, TokenLogProbs
 from engine.planner.configs import from_spec
-from engine.spec import ExperimentSpec, RlStage, SftStage
+from engine.spec import ExperimentSpec, RlStage
+from engine.spec.lineage import TrainedStage
 from engine.training.checkpoint import read_checkpoint, read_tensors, save_checkpoint
 from engine.training.critic import Critic
 from engine.training.learner import AllReduce, Learner, Ranks
@@ -68,12 +69,12 @@ class Trainer:
         self.policy = Learner(self.model, self.dtype, spec.trainer, self.ranks)
         self._cost = Cost.of(from_spec(spec.model, spec.name))
         self.version = 0
-        self.stage: SftStage | RlStage | None = None
+        self.stage: TrainedStage | None = None
         self.critic: Critic | None = None
         self.reference: HybridForCausalLM | None = None
         self._updates = 1  # of the optimizer in a step
 
-    def begin(self, stage: SftStage | RlStage) -> None:
+    def begin(self, stage: TrainedStage) -> None:
         """Starts a stage with fresh optimizers, from the weights as they are.
 
         They are the reference of a KL term, and what a critic starts from.

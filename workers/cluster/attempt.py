@@ -109,6 +109,12 @@ class Attempt:
         parent = parent_of(self.spec.stages, index)
         return None if parent is None else self.final(parent)
 
+    def _teachers(self, index: int) -> list[str]:
+        """The final checkpoints of a stage's teachers, in their order."""
+        stage = self.spec.stages[index]
+        sources = stage.teachers_from() if isinstance(stage, TrainedStage) else []
+        return [self.final(source).path for source in sources]
+
     def begin(self, index: int) -> None:
         """Have the trainers begin a stage with its parent's final weights; where it is resumed,
         from its checkpoint."""
@@ -125,6 +131,7 @@ class Attempt:
             before,
             checkpoint,
             parent.path if parent is not None else None,
+            self._teachers(index),
             limit_s=limits.START_S,
             what="the trainer to begin",
         )
@@ -220,12 +227,12 @@ class Attempt:
         judged = [
             index
             for index, stage in enumerate(self.spec.stages)
-            if isinstance(stage, TrainedStage) and self._held_out(index) is not None
+            if isinstance(stage, TrainedStage) and self.held_out(index) is not None
         ]
         if not judged:
             return {}
         line = [at for at in reversed(ancestors(self.spec.stages, judged[-1])) if at in judged]
-        before, after = self._held_out(line[0]) if line else None, self._held_out(judged[-1])
+        before, after = self.held_out(line[0]) if line else None, self.held_out(judged[-1])
         if before is None or after is None:
             return {}
         try:
@@ -240,7 +247,7 @@ class Attempt:
             "gain_to_stage": judged[-1],
         }
 
-    def _held_out(self, index: int) -> list[Outcome] | None:
+    def held_out(self, index: int) -> list[Outcome] | None:
         """What the held-out tasks came to at the end of a stage."""
         stage = self.spec.stages[index]
         path = self.storage.fetch(_outcomes_file("held_out", index, getattr(stage, "steps", 0)))

@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from engine.pool.admission import NoBatchError, Wanted
-from engine.spec import RlStage, SftStage
+from engine.spec import OpdStage, RlStage, SftStage
 from engine.spec.sampled import SampledStage
-from workers.cluster import limits, synthesised
+from workers.cluster import limits, synthesised, teachers
 from workers.cluster.attempt import Attempt, PendingEvaluation
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
@@ -82,7 +82,7 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
                 attempt.reporter.log(told)
             waited_s = time.monotonic() - asked_at
             figures = attempt.crew.all_trainers(
-                "rl_step", step, pool, limit_s=limits.STEP_S, what=f"training step {step}"
+                "learn_from_groups", step, pool, limit_s=limits.STEP_S, what=f"training step {step}"
             )[0]
             attempt.totals.trainer_step = attempt.steps_before(index) + step
             _publish(attempt)
@@ -93,7 +93,12 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
     finally:
         attempt.control.on_latches(None)
     attempt.crew.all_rollouts("cease")
-    return _judge(attempt, index, stage.steps)
+    summary = _judge(attempt, index, stage.steps)
+    if summary is not None and isinstance(stage, OpdStage):
+        found = teachers.completion_by_category(attempt, index, stage)
+        attempt.reporter.metrics(attempt.totals.trainer_step, teachers.completion_metrics(found))
+        summary["by_category"] = found
+    return summary
 
 
 def _open_pool(attempt: Attempt, index: int, stage: SampledStage, start: int) -> Any:
@@ -205,6 +210,7 @@ def _report(
     lags = [float(lag) for lag in batch.staleness]
     values = {
         **named(figures, RL_FIGURES),
+        **teachers.step_metrics(figures),
         "pool/staleness_mean": fmean(lags),
         "pool/staleness_max": max(lags),
         "pool/wait_s": waited_s,

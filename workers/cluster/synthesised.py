@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +63,20 @@ def tasks(folder: Path, name: str) -> list[Task]:
 class Demonstrations:
     """The tokens of all demonstrations and in which order they are learned."""
 
-    def __init__(self, folder: Path, batch_size: int, seed: int) -> None:
+    def __init__(
+        self, folder: Path, batch_size: int, seed: int, categories: Collection[str] | None = None
+    ) -> None:
+        """categories: of the tasks that are demonstrated; None: all."""
         with np.load(folder / "demonstrations.npz") as arrays:
             self._ids, self._mask = arrays["ids"], arrays["mask"]
-            self._starts = np.concatenate([[0], np.cumsum(arrays["lengths"])])
-        self._lengths = np.diff(self._starts)
+            starts = np.concatenate([[0], np.cumsum(arrays["lengths"])])
+            lengths, named = arrays["lengths"], arrays["categories"]
+        kept = np.ones(len(lengths), dtype=bool)
+        if categories is not None:
+            kept = np.isin(named, sorted(categories))
+        if not kept.any():
+            raise ValueError(f"No demonstration is of {', '.join(sorted(categories or ()))}.")
+        self._starts, self._lengths, self._named = starts[:-1][kept], lengths[kept], named[kept]
         self._batch_size = min(batch_size, len(self._lengths))
         self._seed = seed
         self._epoch = (-1, [[0]])
@@ -95,8 +104,8 @@ class Demonstrations:
         return batches
 
     def _demonstration(self, index: int) -> Trajectory:
-        start, stop = self._starts[index], self._starts[index + 1]
-        size = int(stop - start)
+        start, size = int(self._starts[index]), int(self._lengths[index])
+        stop = start + size
         segment = Segment(
             ids=self._ids[start:stop].tolist(),
             loss_mask=self._mask[start:stop].tolist(),
@@ -107,7 +116,7 @@ class Demonstrations:
             id=str(index),
             task_id="",
             group_id="",
-            category="",
+            category=str(self._named[index]),
             prompt="",
             answer="",
             segments=[segment],
@@ -146,6 +155,7 @@ def _write_demonstrations(path: Path, made: list[Trajectory]) -> None:
         ids=np.array([i for segment in segments for i in segment.ids], dtype=np.int32),
         mask=np.array([m for segment in segments for m in segment.loss_mask], dtype=np.bool_),
         lengths=np.array([len(segment.ids) for segment in segments], dtype=np.int64),
+        categories=np.array([one.category for one in made], dtype=np.str_),
     )
 
 

@@ -3,16 +3,20 @@
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from engine.records.events import TreeSnapshot
 from engine.records.trajectory import Trajectory
-from engine.spec import ExperimentSpec, RlStage, SftStage
+from engine.spec import ExperimentSpec, OpdStage, SftStage, hop_category
+from engine.spec.lineage import TrainedStage
 from workers.cluster import limits, synthesised
 from workers.cluster.reporting import Address
 from workers.cluster.storage import RunStorage
+
+if TYPE_CHECKING:
+    from engine.training.teachers import Teacher
 
 BUSY = "time/busy_share_trainer"
 
@@ -27,6 +31,7 @@ class TrainerActor:
         self._reporter = address.reporter(f"trainer-{rank}")
         self._trainer: Any = None
         self._demonstrations: synthesised.Demonstrations | None = None
+        self._teachers: list[Teacher] = []
         self._storage = RunStorage(storage)
         self._steps_before = 0  # trainer steps of the stages before this one
         self._weights: Any = None  # keeps the newest published weights alive
@@ -72,10 +77,15 @@ class TrainerActor:
         return f"{self._trainer.model.num_parameters():,} parameters, {self._trainer.dtype}"
 
     def begin(
-        self, index: int, steps_before: int, checkpoint: str | None, parent: str | None
+        self,
+        index: int,
+        steps_before: int,
+        checkpoint: str | None,
+        parent: str | None,
+        teachers: list[str],
     ) -> dict[str, Any]:
         """Start a stage with the weights of `parent`, then take up `checkpoint`, which is of this
-        stage, where one is given; its meta data."""
+        stage, where one is given; its meta data. `teachers`: checkpoints that teach the stage."""
         stage = self._stage(index)
         if parent is not None:
             self._trainer.load_weights(self._folder(parent))
@@ -85,10 +95,8 @@ class TrainerActor:
         if checkpoint is not None:
             meta = self._trainer.load(self._folder(checkpoint))
         self._steps_before = steps_before
-        if isinstance(stage, SftStage):
-            seed = self._spec.seed + index
-            folder = synthesised.folder(self._storage)
-            self._demonstrations = synthesised.Demonstrations(folder, stage.batch_size, seed)
+        self._demonstrations = self._shown(stage, self._spec.seed + index)
+        self._teachers = self._taught_by(stage, teachers)
         return meta
 
     def sft_steps(self, count: int) -> list[dict[str, float]]:
@@ -106,16 +114,14 @@ class TrainerActor:
             self._tick()
         return figures
 
-    def rl_step(self, step: int, pool: Any) -> dict[str, float]:
+    def learn_from_groups(self, step: int, pool: Any) -> dict[str, float]:
         """Train on the groups that the pool set aside for this step."""
-        from engine.training.reinforcement import rl_step
-
         with self._reporter.phases.phase("queue"):
             groups = ray.get(pool.batch.remote(step), timeout=limits.CALL_S)
         started = time.monotonic()
         with self._reporter.phases.phase("train"):
             batch = [group.trajectories() for group in groups]
-            found: dict[str, float] = rl_step(self._trainer, batch)
+            found = self._learn_from(batch, step)
         step_s = time.monotonic() - started
         if step == 1 or step % self._spec.evaluation.every_steps == 0:
             self._show_tree(batch)
@@ -144,10 +150,42 @@ class TrainerActor:
     def close(self, timeout_s: float) -> bool:
         return self._reporter.close(timeout_s)
 
-    def _stage(self, index: int) -> SftStage | RlStage:
+    def _stage(self, index: int) -> TrainedStage:
         stage = self._spec.stages[index]
-        assert isinstance(stage, SftStage | RlStage)
+        assert isinstance(stage, TrainedStage)
         return stage
+
+    def _learn_from(self, groups: list[list[Trajectory]], step: int) -> dict[str, float]:
+        from engine.training.distillation import opd_step
+        from engine.training.reinforcement import rl_step
+
+        if not isinstance(self._trainer.stage, OpdStage):
+            return rl_step(self._trainer, groups)
+        shown = self._demonstrations.batch(step - 1) if self._demonstrations else []
+        return opd_step(self._trainer, self._teachers, groups, shown)
+
+    def _shown(self, stage: TrainedStage, seed: int) -> synthesised.Demonstrations | None:
+        """The demonstrations that the stage learns from."""
+        if isinstance(stage, SftStage):
+            folder = synthesised.folder(self._storage)
+            return synthesised.Demonstrations(folder, stage.batch_size, seed)
+        if isinstance(stage, OpdStage) and (batch_size := stage.demonstrations_per_step):
+            folder = synthesised.folder(self._storage)
+            categories = {hop_category(hops) for hops in stage.hops}
+            return synthesised.Demonstrations(folder, batch_size, seed, categories)
+        return None
+
+    def _taught_by(self, stage: TrainedStage, checkpoints: list[str]) -> "list[Teacher]":
+        from engine.training.teachers import load_teacher
+
+        if not isinstance(stage, OpdStage):
+            return []
+        tokenizer = synthesised.tokenizer_files(synthesised.folder(self._storage))
+        student, dtype = self._trainer.model.config, self._trainer.dtype
+        return [
+            load_teacher(teacher, self._folder(checkpoint), student, tokenizer, dtype)
+            for teacher, checkpoint in zip(stage.teachers, checkpoints, strict=True)
+        ]
 
     def _folder(self, checkpoint: str) -> Path:
         folder = self._storage.fetch(checkpoint)
