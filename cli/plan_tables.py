@@ -60,6 +60,7 @@ def show_run(spec: ExperimentSpec, plan: RunPlan) -> None:
         ("", "gradients, fp32", trainer.gradients),
         ("", "optimizer", trainer.optimizer),
         ("", f"copy in {spec.trainer.precision}, with gradients", trainer.copy),
+        *([("", "teachers", trainer.teachers)] if trainer.teachers else []),
         ("", "together", trainer.total),
         (f"rollout worker (of {spec.rollout.workers})", "weights", rollout.weights),
         ("", f"states, {slots}", rollout.states),

@@ -6,16 +6,18 @@ trainer and the sampler as they are: fp32 master weights and gradients, a copy i
 products with the embedding (and head) left in fp32, keys and values in fp32.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.planner.architecture import Architecture, Latent, Lightning, Mixer, Mlp, Softmax
 from engine.planner.configs import from_spec
-from engine.planner.flops import generation, next_token, training
+from engine.planner.flops import generation, next_token, prefill, training
 from engine.planner.memory import memory
 from engine.planner.parameters import Parameters, parameters
 from engine.planner.sizes import size_of
-from engine.spec import ExperimentSpec, OptimizerSpec, RlStage, SftStage
+from engine.spec import ExperimentSpec, OpdStage, OptimizerSpec, SftStage
+from engine.spec.sampled import SampledStage
 
 FP32, BF16 = 4, 2
 ADAMW_BYTES = 2 * FP32  # first and second moment of a parameter
@@ -24,16 +26,18 @@ MUON_BYTES = FP32  # momentum
 
 @dataclass(frozen=True)
 class TrainerMemory:
-    """Bytes of one trainer process. `copy`: weights and gradients that products are computed in."""
+    """Bytes of one trainer process. `copy`: weights and gradients that products are computed in;
+    teachers: of the stage that has most of them."""
 
     weights: int
     gradients: int
     optimizer: int
     copy: int
+    teachers: int
 
     @property
     def total(self) -> int:
-        return self.weights + self.gradients + self.optimizer + self.copy
+        return self.weights + self.gradients + self.optimizer + self.copy + self.teachers
 
 
 @dataclass(frozen=True)
@@ -93,13 +97,13 @@ def plan_run(spec: ExperimentSpec) -> RunPlan:
     """The plan of a valid specification; where its stages differ, the larger optimizer counts."""
     model = from_spec(spec.model, spec.name)
     length = spec.environment.max_tokens
-    stages = [stage for stage in spec.stages if isinstance(stage, SftStage | RlStage)]
+    stages = [stage for stage in spec.stages if isinstance(stage, SftStage | SampledStage)]
     return RunPlan(
         model=model,
         parameters=parameters(model),
         length=length,
         slots=spec.rollout.slots,
-        trainer=_trainer(model, spec.trainer.precision, [stage.optimizer for stage in stages]),
+        trainer=_trainer(model, spec.trainer.precision, stages),
         rollout=_rollout(model, spec.trainer.precision, spec.rollout.slots, length),
         trained_token_flops=training(model, length).total / length,
         generated_token_flops=next_token(model, length).total,
@@ -121,31 +125,44 @@ def optimizer_bytes(model: Architecture, spec: OptimizerSpec) -> int:
     return ADAMW_BYTES * (total - matrices) + MUON_BYTES * matrices + copies
 
 
-def _trainer(model: Architecture, precision: str, optimizers: list[OptimizerSpec]) -> TrainerMemory:
+def _trainer(
+    model: Architecture, precision: str, stages: Sequence[SftStage | SampledStage]
+) -> TrainerMemory:
     count = parameters(model)
     copied = _in_blocks(model) if precision == "bfloat16" else 0
     return TrainerMemory(
         weights=FP32 * count.total,
         gradients=FP32 * count.total,
-        optimizer=max((optimizer_bytes(model, one) for one in optimizers), default=0),
+        optimizer=max((optimizer_bytes(model, one.optimizer) for one in stages), default=0),
         copy=2 * BF16 * copied,
+        teachers=max((len(one.teachers_from()) for one in stages), default=0)
+        * _frozen(model, precision),
     )
 
 
 def _rollout(model: Architecture, precision: str, slots: int, length: int) -> RolloutMemory:
-    blocks = _in_blocks(model)
-    of_each = BF16 if precision == "bfloat16" else FP32
     one = memory(model, length, cache_bytes=FP32)
     return RolloutMemory(
-        weights=of_each * blocks + FP32 * (parameters(model).total - blocks),
+        weights=_frozen(model, precision),
         states=slots * one.state,
         kv=slots * one.kv,
     )
 
 
-def _stage(model: Architecture, stage: SftStage | RlStage, length: int) -> StagePlan:
-    if isinstance(stage, RlStage):
+def _frozen(model: Architecture, precision: str) -> int:
+    """Bytes of the weights alone, blocks in the type of products and the rest in fp32."""
+    blocks = _in_blocks(model)
+    of_each = BF16 if precision == "bfloat16" else FP32
+    return of_each * blocks + FP32 * (parameters(model).total - blocks)
+
+
+def _stage(model: Architecture, stage: SftStage | SampledStage, length: int) -> StagePlan:
+    asked = 0.0  # of teachers, each of which reads every trajectory at the most
+    if isinstance(stage, SampledStage):
         trajectories = sampled = stage.prompts_per_step * stage.group_size
+        if isinstance(stage, OpdStage):
+            trajectories += stage.demonstrations_per_step
+            asked = len(stage.teachers) * prefill(model, length).total
     else:
         trajectories, sampled = stage.batch_size, 0
     return StagePlan(
@@ -153,7 +170,7 @@ def _stage(model: Architecture, stage: SftStage | RlStage, length: int) -> Stage
         steps=stage.steps,
         trajectories=trajectories,
         tokens=trajectories * length,
-        training_flops=trajectories * training(model, length).total,
+        training_flops=trajectories * (training(model, length).total + asked),
         generation_flops=sampled * generation(model, length).total,
     )
 

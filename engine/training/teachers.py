@@ -45,4 +45,4 @@ def load_teacher(
             )
     model = HybridForCausalLM(config)
     model.load_state_dict(read_tensors(folder, "model"))
-    return Teacher(spec, model.body_(dtype).requires_grad_(False).eval())
+    return Teacher(spec, model.body_(dtype).requires_grad_(False))

@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from engine.pool.admission import NoBatchError
-from engine.spec import RlStage, SftStage, SynthesiseStage
+from engine.spec import OpdStage, RlStage, SftStage, SynthesiseStage
 from engine.spec.code import code_version
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
 from engine.telemetry.reporter import Reporter
@@ -161,7 +161,9 @@ def take_stages(attempt: Attempt) -> End:
     return End("succeeded", "", _summary(attempt, started, model))
 
 
-def _train(attempt: Attempt, index: int, stage: SftStage | RlStage) -> dict[str, Any] | None:
+def _train(
+    attempt: Attempt, index: int, stage: SftStage | RlStage | OpdStage
+) -> dict[str, Any] | None:
     attempt.enter(index, attempt.start_step(index))
     if isinstance(stage, SftStage):
         return stages.learn(attempt, index, stage)
