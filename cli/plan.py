@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.plan_fit import fit
-from cli.plan_input import Length, read_lengths, read_model, read_spec
+from cli.plan_input import Length, read_length, read_lengths, read_model, read_spec
+from workers.local.places import UserError
 
 if TYPE_CHECKING:
     from engine.planner import Architecture, Flops
@@ -47,18 +48,31 @@ def flops(
 @app.command()
 def run(
     spec: Annotated[str, typer.Argument(help="A specification's .yaml, or a recipe's name.")],
+    mean: Annotated[
+        str | None, typer.Option(help="Tokens of a trajectory on average, where they are known.")
+    ] = None,
+    devices: Annotated[
+        str | None, typer.Option(help="Advise for these, as 8xH100-80; the run's cores otherwise.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Memory by component, FLOPs and tokens at the most of a specification's run."""
-    from cli.plan_tables import show_run
-    from engine.planner import plan_run
+    """Memory by phase and component, FLOPs, time and tokens of a run; what fits the devices."""
+    from cli.plan_run_tables import show_run
+    from engine.planner import ConfigError, advise_run, own_cluster, plan_run, read_cluster
+    from engine.planner.report import advice_figures
 
     given = read_spec(spec)
-    plan = plan_run(given)
+    plan = plan_run(given, read_length(mean, "--mean") if mean else None)
+    try:
+        cluster = read_cluster(devices) if devices else own_cluster(given)
+        advice = advise_run(given, cluster)
+    except ConfigError as error:
+        raise UserError(str(error)) from None
     if as_json:
-        print(json.dumps({"model": _of_model(plan.model), **plan.figures()}))
+        figures = {**plan.figures(), "advice": advice_figures(advice)}
+        print(json.dumps({"model": _of_model(plan.model), **figures}))
     else:
-        show_run(given, plan)
+        show_run(given, plan, advice)
 
 
 def report(

@@ -10,6 +10,7 @@ from engine.planner import (
     Architecture,
     Case,
     Fix,
+    Phase,
     StepTime,
     Verdict,
     parameters,
@@ -58,13 +59,13 @@ def show_fit(model: Architecture, advice: Advice, algorithm: str | None) -> None
         f"({cluster.device.source})",
         highlight=False,
     )
-    console.print(_verdicts(advice))
+    console.print(verdicts_table(advice))
     shown = advice.of(algorithm or advice.suggested or "grpo")
     console.print(_memory(shown.case))
     if shown.fits:
         console.print(_time(shown.case))
     console.print(_help(shown), highlight=False)
-    console.print(_suggestion(advice), highlight=False)
+    console.print(suggestion(advice), highlight=False)
     for line in NOTES:
         console.print(line, style="dim", highlight=False)
 
@@ -77,7 +78,8 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s"
 
 
-def _verdicts(advice: Advice) -> Table:
+def verdicts_table(advice: Advice) -> Table:
+    """Every algorithm: whether it fits, and its time or what breaks."""
     table = table_of("\nAlgorithms", "algorithm", "fits", "peak", "phase", "step", "limited by")
     for one in advice.verdicts:
         peak = one.case.memory.peak
@@ -101,18 +103,21 @@ def _breaks(verdict: Verdict) -> str:
     return f"{over}; most of it {broken.component}, {scaled(broken.size, 'B')}"
 
 
-def _memory(case: Case) -> Table:
-    phases = case.memory.phases
-    table = table_of(
-        f"\n{case.algorithm}: bytes of a device by phase",
-        *("component", *(phase.name for phase in phases)),
-    )
+def phases_table(title: str | None, phases: tuple[Phase, ...], slots: int) -> Table:
+    """Bytes by component and phase; what is proportional to the rest comes last."""
+    table = table_of(title, "component", *(phase.name for phase in phases))
     found = dict.fromkeys(name for phase in phases for name in phase.components)
     for name in [*(name for name in found if name not in LAST), *LAST]:
         cells = [phase.components.get(name) for phase in phases]
-        label = f"{name} ({case.setup.slots} sequences)" if name == "keys and values" else name
+        label = f"{name} ({slots} sequences)" if name == "keys and values" else name
         table.add_row(label, *("-" if cell is None else scaled(cell, "B") for cell in cells))
     table.add_row("together", *(scaled(phase.total, "B") for phase in phases))
+    return table
+
+
+def _memory(case: Case) -> Table:
+    title = f"\n{case.algorithm}: bytes of a device by phase"
+    table = phases_table(title, case.memory.phases, case.setup.slots)
     if case.memory.host:
         table.add_row("in RAM, all nodes", scaled(case.memory.host, "B"))
     return table
@@ -151,7 +156,8 @@ def _fix(fix: Fix) -> str:
     return f"{' and '.join(words)}: {peak}, a step in {seconds(fix.case.time.seconds)}"
 
 
-def _suggestion(advice: Advice) -> str:
+def suggestion(advice: Advice) -> str:
+    """Which algorithm to take, and why."""
     if advice.suggested is None:
         return f"\nSuggested: none. {REASONS['none']}\n"
     chosen = advice.of(advice.suggested)

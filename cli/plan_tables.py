@@ -1,4 +1,4 @@
-"""What `caravan plan` prints for people."""
+"""What `caravan plan flops` prints for people, and what the other tables share."""
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
@@ -10,7 +10,6 @@ from engine.planner import (
     Costs,
     Flops,
     LayerKind,
-    RunPlan,
     conventions,
     costs,
     kv_bytes_per_token,
@@ -19,12 +18,11 @@ from engine.planner import (
     ratio,
     state_bytes,
 )
-from engine.spec import ExperimentSpec
 
 WIDTH = 116  # columns that the tables need; terminals that are narrower wrap lines
 WORDS = {
     *("model", "layers", "source", "counted", "versus", "process", "part", "stage"),
-    *("algorithm", "phase", "component", "limited by"),
+    *("algorithm", "phase", "component", "limited by", "longest part"),
 }
 NOTES = (
     "A multiply-add is 2 FLOPs. Attention: its share of the cell before. Cache: bf16, states fp32.",
@@ -38,60 +36,12 @@ def show_flops(model: Architecture, others: list[Architecture], lengths: list[Le
     """The models, what they cost at each length, and the first as a share of the others."""
     console = Console()
     console.width = max(console.width, WIDTH)
-    console.print(_models([model, *others]))
+    console.print(models_table([model, *others]))
     for length in lengths:
         console.print(_costs([model, *others], length))
     if others:
         console.print(_ratios(model, others, lengths))
     for line in NOTES:
-        console.print(line, style="dim", highlight=False)
-
-
-def show_run(spec: ExperimentSpec, plan: RunPlan) -> None:
-    """Memory by component, then each stage at the most."""
-    console = Console()
-    console.width = max(console.width, WIDTH)
-    console.print(_models([plan.model]))
-    memory_table = table_of("\nMemory", "process", "part", "bytes")
-    trainer, rollout = plan.trainer, plan.rollout
-    slots = f"{plan.slots} slots of {plan.length:,} tokens"
-    for process, part, size in (
-        (f"trainer (of {spec.trainer.workers})", "weights, fp32", trainer.weights),
-        ("", "gradients, fp32", trainer.gradients),
-        ("", "optimizer", trainer.optimizer),
-        ("", f"copy in {spec.trainer.precision}, with gradients", trainer.copy),
-        *([("", "teachers", trainer.teachers)] if trainer.teachers else []),
-        ("", "together", trainer.total),
-        (f"rollout worker (of {spec.rollout.workers})", "weights", rollout.weights),
-        ("", f"states, {slots}", rollout.states),
-        ("", f"keys and values, {slots}", rollout.kv),
-        ("", "together", rollout.total),
-    ):
-        memory_table.add_row(process, part, scaled(size, "B"))
-    console.print(memory_table)
-    stages = table_of(
-        "\nStages, at the most",
-        *("stage", "steps", "trajectories/step", "tokens/step", "trained FLOPs/step"),
-        *("sampled FLOPs/step", "FLOPs of all steps"),
-    )
-    for stage in plan.stages:
-        step = stage.training_flops + stage.generation_flops
-        stages.add_row(
-            stage.kind,
-            f"{stage.steps:,}",
-            f"{stage.trajectories:,}",
-            f"{stage.tokens:,}",
-            scaled(stage.training_flops, ""),
-            scaled(stage.generation_flops, "") if stage.generation_flops else "-",
-            scaled(step * stage.steps, ""),
-        )
-    console.print(stages)
-    for line in (
-        f"At {plan.length:,} tokens a trained token costs {scaled(plan.trained_token_flops, '')} "
-        f"FLOPs, a generated one {scaled(plan.generated_token_flops, '')}.",
-        "Activations and evaluations come on top; trajectories that end early and shared prefixes "
-        "take away.",
-    ):
         console.print(line, style="dim", highlight=False)
 
 
@@ -104,7 +54,7 @@ def scaled(value: float, unit: str) -> str:
     return f"{value:.3g} {prefixes[power]}{unit}".strip()
 
 
-def table_of(title: str, *columns: str) -> Table:
+def table_of(title: str | None, *columns: str) -> Table:
     """A table without lines; columns of words are aligned left, those of figures right."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
@@ -113,7 +63,8 @@ def table_of(title: str, *columns: str) -> Table:
     return table
 
 
-def _models(models: list[Architecture]) -> Table:
+def models_table(models: list[Architecture]) -> Table:
+    """Models with their layers, parameters and caches."""
     table = table_of(
         "Models", "model", "layers", "parameters", "active", "KV/token", "state", "source"
     )

@@ -28,14 +28,8 @@ from engine.planner.memory import Memory, kv_bytes_per_token, memory, state_byte
 from engine.planner.needs import NEEDS
 from engine.planner.parameters import Parameters, parameters
 from engine.planner.phases import Footprint, Phase
-from engine.planner.run import (
-    RolloutMemory,
-    RunPlan,
-    StagePlan,
-    TrainerMemory,
-    optimizer_bytes,
-    plan_run,
-)
+from engine.planner.run import RunPlan, StagePlan, advise_run, own_cluster, plan_run
+from engine.planner.run_memory import RolloutMemory, TrainerMemory, optimizer_bytes
 from engine.planner.sizes import sized
 from engine.planner.state import OPTIMIZERS
 from engine.planner.timing import Part, StepTime
@@ -77,6 +71,7 @@ __all__ = [
     "TrainerMemory",
     "Verdict",
     "advise",
+    "advise_run",
     "case_of",
     "conventions",
     "costs",
@@ -86,6 +81,7 @@ __all__ = [
     "memory",
     "next_token",
     "optimizer_bytes",
+    "own_cluster",
     "parameters",
     "plan_run",
     "prefill",

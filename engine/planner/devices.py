@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from engine.planner.configs import ConfigError
 
 GPU_CONTEXT = 2e9  # CUDA context and NCCL buffers, 1.5 to 3 GB
-PROCESS_CONTEXT = 0.35e9  # a Python process that has imported torch, on a CPU
+PROCESS_CONTEXT = 0.46e9  # a Python process on a CPU that has imported torch and Ray, measured
 HOST_LINK = 25e9  # bytes a second between a GPU and its host: PCIe 4.0 x16, as reached
 NETWORK = 50e9  # bytes a second and device between nodes: 400 Gb/s
 NODE = 8  # devices of a node

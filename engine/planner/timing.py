@@ -5,8 +5,8 @@ sharded weights over links, which overlap. Decoding takes, token by token, the l
 arithmetic and of reading weights and caches from memory. Assumed, and stated wherever a time is
 shown: training reaches 40% of the published FLOP/s (Llama 3 405B: 38 to 43%, 2407.21783, table 4),
 prefill 50%, decoding 60% of the published bandwidth; a sum over the devices of an engine, of which
-a layer has two a token, takes 10 us and its bytes. CPU cores reach 15% in training and 10% in
-decoding on models of a million parameters (`docs/planner.md`).
+a layer has two a token, takes 10 us and its bytes. CPU cores reach 15% of their bf16 products in
+training and 8% in decoding on models of a million parameters, measured (`docs/planner.md`).
 """
 
 from dataclasses import dataclass
@@ -26,15 +26,17 @@ Limit = Literal["arithmetic", "weights", "caches", "links", "host"]
 
 @dataclass(frozen=True)
 class Reached:
-    """Shares of published figures that are reached."""
+    """Shares of published figures that are reached: of FLOP/s in training, in prefill, and in
+    decoding, where its arithmetic limits it; of the memory's bandwidth in decoding."""
 
     training: float
     prefill: float
-    decoding: float
+    products: float
+    bandwidth: float
 
 
-GPU_REACHED = Reached(training=0.40, prefill=0.50, decoding=0.60)
-CPU_REACHED = Reached(training=0.15, prefill=0.15, decoding=0.10)
+GPU_REACHED = Reached(training=0.40, prefill=0.50, products=0.50, bandwidth=0.60)
+CPU_REACHED = Reached(training=0.15, prefill=0.15, products=0.08, bandwidth=0.60)
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,8 @@ def sampling(
     cache = slots * (kv_bytes_per_token(model) * middle + 2 * state_bytes(model))  # read, written
     weights = BF16 * _read(model, slots)
     token_flops = slots * next_token(model, middle).total
-    by_memory = (weights + cache) / (ways * device.bandwidth * share.decoding)
-    by_products = token_flops / (ways * device.flops * share.prefill)
+    by_memory = (weights + cache) / (ways * device.bandwidth * share.bandwidth)
+    by_products = token_flops / (ways * device.flops * share.products)
     between = 0.0
     if ways > 1:
         summed = 2 * BF16 * slots * model.width / cluster.link_over(ways)

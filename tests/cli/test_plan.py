@@ -113,10 +113,13 @@ def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str) -> Non
 
 def test_it_plans_a_run() -> None:
     done = CliRunner().invoke(app, ["plan", "run", "kg-search"])
-    assert done.exit_code == 0
+    assert done.exit_code == 0, done.exception
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    assert any(line.startswith("keys and values, 192 slots of 160 tokens") for line in lines)
+    assert any(line.startswith("keys and values (192 sequences) ") for line in lines)
     assert any(line.startswith("rl 100 192 30,720 ") for line in lines)
+    assert "A trainer (of 1) in stage 2, rl" in lines
+    assert "On 2xcpu, sharded over all of them:" in lines
+    assert any(line.startswith("Suggested: grpo. ") for line in lines)
 
 
 def test_the_json_of_a_run_says_what_the_planner_says() -> None:
@@ -125,6 +128,34 @@ def test_the_json_of_a_run_says_what_the_planner_says() -> None:
     assert said["model"]["name"] == "smoke"
     assert said["trainer"]["weights"] == 4 * said["parameters"]["total"]
     assert [stage["kind"] for stage in said["stages"]] == ["sft", "rl"]
+    assert [phase["name"] for phase in said["stages"][1]["phases"]] == ["actor update"]
+    assert said["advice"]["devices"] == "2xcpu"
+
+
+def test_a_run_is_planned_for_the_length_and_the_devices_that_are_given() -> None:
+    runner, asked = CliRunner(), ["plan", "run", "kg-search", "--json"]
+    longest = json.loads(runner.invoke(app, asked).stdout)
+    done = runner.invoke(app, [*asked, "--mean", "80", "--devices", "8xH100"])
+    mean = json.loads(done.stdout)
+    assert mean["stages"][1]["tokens"] == longest["stages"][1]["tokens"] / 2
+    assert mean["seconds"] < longest["seconds"]
+    assert mean["memory"] == longest["memory"]
+    assert mean["advice"]["devices"] == "8xH100-80"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--mean", "few"], "--mean 'few' is no length"),
+        (["--devices", "8xTPU"], "There is no device 'TPU'"),
+    ],
+)
+def test_options_of_a_run_that_are_wrong_are_one_sentence(
+    arguments: list[str], sentence: str
+) -> None:
+    done = CliRunner().invoke(app, ["plan", "run", "kg-search", *arguments])
+    assert isinstance(done.exception, UserError)
+    assert str(done.exception).startswith(sentence)
 
 
 def test_a_run_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
