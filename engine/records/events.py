@@ -195,6 +195,21 @@ class CheckpointSaved(Item):
     ] = ""
 
 
+class EvaluationDone(Item):
+    """Tasks were played with frozen weights; the outcome of each trial lies on run storage."""
+
+    kind: Literal["evaluation"] = "evaluation"
+    tasks: Literal["held_out", "quick"]
+    stage: int
+    step: int  # of the stage
+    trainer_step: int
+    version: int
+    trials: int  # of each task
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    path: Annotated[str, Field(max_length=500, description="Relative to the run's storage")]
+    report: dict[str, Any]  # see engine.evaluation.report.Report
+
+
 class Gap(Item):
     """Telemetry that was dropped or thinned, recorded instead of invented."""
 
@@ -216,6 +231,7 @@ Event = Annotated[
     | StageChange
     | TrajectoryRows
     | CheckpointSaved
+    | EvaluationDone
     | Gap,
     Field(discriminator="kind"),
 ]

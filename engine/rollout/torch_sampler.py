@@ -1,7 +1,8 @@
 """Our own sampler: decodes many sequences of a hybrid model at once."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -145,6 +146,16 @@ class TorchSampler:
         self._owners[one.row] = None
         self._slots.leave(one.row)
         self._marks = {n: mark for n, mark in self._marks.items() if mark.sequence is not one}
+
+    @contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """Draw from this seed meanwhile; later draws go on as if nothing had been."""
+        own = self._generator
+        self._generator = torch.Generator(own.device).manual_seed(seed)
+        try:
+            yield
+        finally:
+            self._generator = own
 
     @torch.no_grad()
     def load_weights(self, version: int, weights: Mapping[str, Tensor]) -> None:

@@ -1,6 +1,7 @@
 """The experiment specification: what a run is launched with. Imports no torch."""
 
 from engine.spec.base import hop_category
+from engine.spec.evaluate import EvaluateStage
 from engine.spec.experiment import (
     CheckpointSpec,
     EnvironmentSpec,
@@ -22,6 +23,7 @@ from engine.spec.stages import SftStage, SynthesiseStage
 __all__ = [
     "CheckpointSpec",
     "EnvironmentSpec",
+    "EvaluateStage",
     "EvaluationSpec",
     "ExperimentSpec",
     "GateSpec",

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from engine.spec import lineage, opd, optimizer, rewards, rl
+from engine.spec import evaluate, lineage, opd, optimizer, rewards, rl
 from engine.spec.base import Disagreement, hop_category
+from engine.spec.evaluate import EvaluateStage
 from engine.spec.experiment import ExperimentSpec, ModelSpec
 from engine.spec.opd import OpdStage
 from engine.spec.rl import RlStage
@@ -17,6 +18,7 @@ def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
         *_of_model(spec),
         *_of_environment(spec),
         *_of_gate(spec),
+        *_of_evaluation(spec),
         *_of_stages(spec),
         *rewards.disagreements_of(spec),
     ]
@@ -119,6 +121,13 @@ def _of_gate(spec: ExperimentSpec) -> Iterator[Disagreement]:
         )
 
 
+def _of_evaluation(spec: ExperimentSpec) -> Iterator[Disagreement]:
+    how = spec.evaluation
+    yield from evaluate.trial_disagreements(
+        how.trials, how.temperature, spec.rollout.slots, "evaluation"
+    )
+
+
 def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
     first = spec.stages[0]
     if not isinstance(first, SynthesiseStage):
@@ -136,6 +145,9 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
             yield Disagreement(
                 "A run synthesises once, in its first stage: remove this stage.", (f"{path}.kind",)
             )
+            continue
+        if isinstance(stage, EvaluateStage):
+            yield from evaluate.disagreements_of(stage, path, spec)
             continue
         if stage.optimizer.warmup_steps > stage.steps:
             yield Disagreement(

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from engine.rewards.scheme import RewardScheme
 from engine.spec.base import Hops, Share, SpecModel
+from engine.spec.evaluate import EvaluateStage, Temperature, Trials
 from engine.spec.opd import OpdStage
 from engine.spec.rl import RlStage
 from engine.spec.stages import SftStage, SynthesiseStage
@@ -77,7 +78,9 @@ class ModelSpec(SpecModel):
     init_std: float = Field(0.05, gt=0)
 
 
-Stage = Annotated[SynthesiseStage | SftStage | RlStage | OpdStage, Field(discriminator="kind")]
+Stage = Annotated[
+    SynthesiseStage | SftStage | RlStage | OpdStage | EvaluateStage, Field(discriminator="kind")
+]
 
 
 class RolloutSpec(SpecModel):
@@ -131,6 +134,8 @@ class EvaluationSpec(SpecModel):
     quick_tasks: int = Field(
         120, ge=10, description="Other held-out tasks, for the evaluations during training"
     )
+    trials: int = Trials
+    temperature: float = Temperature
 
 
 class ExperimentSpec(SpecModel):

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import CharField, OuterRef, QuerySet, Subquery
+from django.db.models import Case, CharField, F, OuterRef, QuerySet, Subquery, When
 
 from engine.spec import problems_of
 from engine.spec.lineage import TrainedStage, needed_by, parent_of
 from webapp.experiments.models import Checkpoint, Run, Stage, State
 
+ORIGIN = "origin/checkpoint"  # where a fork keeps the checkpoint that it was started from
 COLUMN, ROW, WIDTH, HEIGHT = 190, 58, 150, 40  # px of the drawing
 
 
@@ -46,7 +47,8 @@ def with_parents(checkpoints: QuerySet[Checkpoint]) -> QuerySet[Checkpoint]:
     """Each with `parent_id`: the checkpoint that its stage began with, None where there is none."""
     parents = Checkpoint.objects.filter(run=OuterRef("run"), path=OuterRef("parent_path"))
     newest = Subquery(parents.order_by("-created_at").values("pk")[:1], output_field=CharField())
-    return checkpoints.annotate(parent_id=newest)
+    of_fork = When(parent_path=ORIGIN, then=F("run__checkpoint"))
+    return checkpoints.annotate(parent_id=Case(of_fork, default=newest, output_field=CharField()))
 
 
 def needed_later(checkpoint: Checkpoint) -> list[int]:

@@ -85,6 +85,10 @@ class Run(models.Model):
     parent = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="children"
     )
+    # That the run starts from, of its parent; it copies it before its first stage.
+    checkpoint = models.ForeignKey(
+        "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="forks"
+    )
     is_demo = models.BooleanField(default=False)
     is_external = models.BooleanField(default=False)  # its trainer is not ours: no driver, no Ray
     archived_at = models.DateTimeField(null=True)

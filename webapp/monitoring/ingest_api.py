@@ -15,6 +15,7 @@ from engine.spec.code import MAX_CODE_VERSION
 from webapp import live, storage
 from webapp.accounts.credentials import is_sampler_token
 from webapp.experiments import services
+from webapp.experiments.models import Checkpoint
 from webapp.monitoring.ingest import parsing
 from webapp.monitoring.ingest.devices import store_devices
 from webapp.monitoring.ingest.finish import finish as finish_attempt
@@ -77,6 +78,14 @@ class ResumeOut(Schema):
     version: int
 
 
+class OriginOut(ResumeOut):
+    """A checkpoint of another run, which this one starts from."""
+
+    id: str
+    run_id: str
+    storage: str = Field(description="Of that run")
+
+
 class RedeemOut(Schema):
     token: str
     run_id: str
@@ -85,6 +94,7 @@ class RedeemOut(Schema):
     spec: dict[str, Any]
     code_version: str = Field(description="That the run was launched with")
     resume: ResumeOut | None
+    origin: OriginOut | None
     storage: str
     heartbeat_s: int
 
@@ -93,7 +103,7 @@ class RedeemOut(Schema):
 async def redeem(request: HttpRequest, data: RedeemIn) -> dict[str, Any]:
     """Exchange a one-time ticket for the attempt's token."""
     given = await sync_to_async(services.redeem)(data.attempt, data.ticket, data.code_version)
-    resume = given.resume
+    origin = given.origin
     return {
         "token": given.token,
         "run_id": given.run.pk,
@@ -101,15 +111,25 @@ async def redeem(request: HttpRequest, data: RedeemIn) -> dict[str, Any]:
         "attempt_number": given.attempt.number,
         "spec": given.run.spec,
         "code_version": given.run.code_version,
-        "resume": resume
+        "resume": given.resume and _position(given.resume),
+        "origin": origin
         and {
-            "checkpoint_path": resume.path,
-            "stage": resume.stage,
-            "step": resume.step,
-            "version": resume.policy_version,
+            **_position(origin),
+            "id": origin.pk,
+            "run_id": origin.run_id,
+            "storage": storage.run_folder(origin.run_id),
         },
         "storage": services.storage_of(given.run),
         "heartbeat_s": services.HEARTBEAT_S,
+    }
+
+
+def _position(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {
+        "checkpoint_path": checkpoint.path,
+        "stage": checkpoint.stage,
+        "step": checkpoint.step,
+        "version": checkpoint.policy_version,
     }
 
 

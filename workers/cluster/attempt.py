@@ -4,14 +4,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import ray
-
-from engine.evaluation.comparison import compare
-from engine.evaluation.outcomes import Outcome
-from engine.evaluation.report import metrics, report
 from engine.records.events import CheckpointSaved, StageChange
-from engine.spec import ExperimentSpec, SynthesiseStage
-from engine.spec.lineage import TrainedStage, ancestors, parent_of
+from engine.spec import ExperimentSpec
+from engine.spec.lineage import TrainedStage, parent_of
 from engine.telemetry.reporter import Reporter
 from workers.cluster import limits
 from workers.cluster.control import Control
@@ -53,6 +48,7 @@ class Attempt:
     reporter: Reporter
     crew: Crew
     resume: Position | None = None
+    origin: Position | None = None  # the checkpoint of another run that this one starts from
     totals: Totals = field(default_factory=Totals)
     version: int = 0  # of the newest published weights
     weights: list[Any] = field(default_factory=list)
@@ -69,16 +65,19 @@ class Attempt:
 
     def enter(self, index: int, step: int = 0) -> None:
         """Say that a stage has begun, or how far it is."""
+        self.tell(index, step, getattr(self.spec.stages[index], "steps", 0))
+
+    def tell(self, index: int, step: int, steps: int) -> None:
+        """Say how far a stage is, in steps of its own; `steps` 0: nobody knows."""
         stage = self.spec.stages[index]
         self.control.at(stage.kind, index, step)
-        steps = 0 if isinstance(stage, SynthesiseStage) else stage.steps
         self.reporter.spool.add(
             StageChange, index=index, name=stage.kind, state="running", step=step, steps=steps
         )
 
     def leave(self, index: int, summary: dict[str, Any]) -> None:
         stage = self.spec.stages[index]
-        steps = 0 if isinstance(stage, SynthesiseStage) else stage.steps
+        steps = getattr(stage, "steps", 0)
         self.reporter.spool.add(
             StageChange,
             index=index,
@@ -105,9 +104,10 @@ class Attempt:
         )
 
     def parent(self, index: int) -> Position | None:
-        """The final checkpoint that a stage begins with; None: the model as it was made."""
+        """The final checkpoint that a stage begins with, of an earlier stage or of another run;
+        None: the model as it was made."""
         parent = parent_of(self.spec.stages, index)
-        return None if parent is None else self.final(parent)
+        return self.origin if parent is None else self.final(parent)
 
     def _teachers(self, index: int) -> list[str]:
         """The final checkpoints of a stage's teachers, in their order."""
@@ -142,6 +142,15 @@ class Attempt:
             self.raise_version(metas[0]["version"] + 1)
             self.saved = (index, self.start_step(index))
         self.totals.trainer_step = before + self.start_step(index)
+
+    def load_parent(self, index: int) -> None:
+        """Have the trainers take the weights that a stage which does not train is about."""
+        parent = self.parent(index)
+        if parent is None:
+            raise ValueError(f"Stage {index} has no trained weights: no stage before it trains.")
+        self.crew.all_trainers(
+            "take_weights", parent.path, limit_s=limits.START_S, what="the trainer to load weights"
+        )
 
     def raise_version(self, version: int) -> None:
         self.crew.all_trainers(
@@ -182,95 +191,6 @@ class Attempt:
             parent=parent.path if parent is not None else "",
         )
         self.saved = (index, step)
-
-    def start_evaluation(self, name: str, index: int, step: int) -> "PendingEvaluation":
-        """Have the rollout workers play the tasks named held_out or quick with these weights."""
-        parts = len(self.crew.rollouts)
-        calls = [
-            one.evaluate.remote(name, part, parts, self.version, self.weights)
-            for part, one in enumerate(self.crew.rollouts)
-        ]
-        return PendingEvaluation(name, index, step, self.version, calls)
-
-    def finish_evaluation(self, pending: "PendingEvaluation") -> dict[str, Any] | None:
-        """Wait for an evaluation, report it, and keep its outcomes on the run's storage.
-
-        None where the end was asked for meanwhile.
-        """
-        found = self.crew.wait(
-            pending.calls,
-            limits.EVALUATE_S,
-            f"the {pending.name} tasks to be played",
-            until=lambda: self.control.wants_end,
-        )
-        if found is None:
-            return None
-        outcomes = [one for part in found for one in part]
-        values = metrics(report(outcomes))
-        self.reporter.metrics(self.steps_before(pending.stage) + pending.step, values)
-        summary = {
-            "name": pending.name,
-            "stage": pending.stage,
-            "step": pending.step,
-            "version": pending.version,
-            **{key.removeprefix("eval/"): value for key, value in values.items()},
-        }
-        self.evaluations.append(summary)
-        kept = {**summary, "attempt": self.number, "outcomes": [one.to_dict() for one in outcomes]}
-        self.storage.write_json(_outcomes_file(pending.name, pending.stage, pending.step), kept)
-        return summary
-
-    def gain(self) -> dict[str, float]:
-        """Completion on the held-out tasks at the end of the last stage that was judged, minus
-        that at the end of the first in its line, over all attempts, and which stages these are;
-        empty where there are not two."""
-        judged = [
-            index
-            for index, stage in enumerate(self.spec.stages)
-            if isinstance(stage, TrainedStage) and self.held_out(index) is not None
-        ]
-        if not judged:
-            return {}
-        line = [at for at in reversed(ancestors(self.spec.stages, judged[-1])) if at in judged]
-        before, after = self.held_out(line[0]) if line else None, self.held_out(judged[-1])
-        if before is None or after is None:
-            return {}
-        try:
-            gain = compare(before, after).gain
-        except ValueError:  # something but the policy ended every trial
-            return {}
-        return {
-            "gain": gain.value,
-            "gain_low": gain.lower,
-            "gain_high": gain.upper,
-            "gain_from_stage": line[0],
-            "gain_to_stage": judged[-1],
-        }
-
-    def held_out(self, index: int) -> list[Outcome] | None:
-        """What the held-out tasks came to at the end of a stage."""
-        stage = self.spec.stages[index]
-        path = self.storage.fetch(_outcomes_file("held_out", index, getattr(stage, "steps", 0)))
-        if path is None:
-            return None
-        return [Outcome.from_dict(one) for one in json.loads(path.read_text())["outcomes"]]
-
-
-@dataclass(frozen=True)
-class PendingEvaluation:
-    name: str
-    stage: int
-    step: int
-    version: int
-    calls: list[Any]
-
-    def is_done(self) -> bool:
-        ready, _ = ray.wait(self.calls, num_returns=len(self.calls), timeout=0)
-        return len(ready) == len(self.calls)
-
-
-def _outcomes_file(name: str, stage: int, step: int) -> str:
-    return f"evaluations/stage-{stage}-step-{step:06d}-{name}.json"
 
 
 def newest_position(number: int, told: Position | None, storage: RunStorage) -> Position | None:

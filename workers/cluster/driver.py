@@ -20,14 +20,15 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from engine.pool.admission import NoBatchError
-from engine.spec import OpdStage, RlStage, SftStage, SynthesiseStage
+from engine.spec import EvaluateStage, OpdStage, RlStage, SftStage, SynthesiseStage
 from engine.spec.code import code_version
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
 from engine.telemetry.reporter import Reporter
-from workers.cluster import limits, stages
+from workers.cluster import judging, limits, stages
 from workers.cluster.attempt import Attempt, Position, newest_position
 from workers.cluster.control import Control
 from workers.cluster.crew import Crew, RevokedAttemptError, TerminatedError
+from workers.cluster.origin import OriginError, take_origin
 from workers.cluster.reporting import Address
 from workers.cluster.run_format import OtherCodeError, check_format, notice, read_spec
 from workers.cluster.storage import RunStorage
@@ -113,10 +114,11 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
         attempt = Attempt(spec, told["attempt_number"], address, storage, control, reporter, crew)
         resume = _position(told.get("resume"))
         attempt.resume = newest_position(attempt.number, resume, storage)
+        attempt.origin = take_origin(told.get("origin"), storage)
         return take_stages(attempt)
     except RevokedAttemptError:
         raise
-    except OtherCodeError as error:
+    except (OtherCodeError, OriginError) as error:
         reporter.log(str(error), level="error")
         return End("failed", str(error))
     except NoBatchError as error:
@@ -153,7 +155,7 @@ def take_stages(attempt: Attempt) -> End:
         else:
             if not attempt.crew.trainers:
                 model = _start_crew(attempt)
-            summary = _train(attempt, index, stage)
+            summary = _work(attempt, index, stage)
         if summary is None:
             attempt.crew.check()  # whoever was revoked or terminated has no say in how it ended
             return End(_ending(attempt.control), "", _summary(attempt, started, model))
@@ -161,12 +163,14 @@ def take_stages(attempt: Attempt) -> End:
     return End("succeeded", "", _summary(attempt, started, model))
 
 
-def _train(
-    attempt: Attempt, index: int, stage: SftStage | RlStage | OpdStage
+def _work(
+    attempt: Attempt, index: int, stage: SftStage | RlStage | OpdStage | EvaluateStage
 ) -> dict[str, Any] | None:
     attempt.enter(index, attempt.start_step(index))
     if isinstance(stage, SftStage):
         return stages.learn(attempt, index, stage)
+    if isinstance(stage, EvaluateStage):
+        return stages.evaluate(attempt, index, stage)
     return stages.reinforce(attempt, index, stage)
 
 
@@ -181,7 +185,7 @@ def _summary(attempt: Attempt, started: float, model: str) -> dict[str, Any]:
         "seconds": round(time.monotonic() - started, 1),
         "model": model,
         "evaluations": attempt.evaluations,
-        **attempt.gain(),
+        **judging.gain(attempt),
         **asdict(attempt.totals),
     }
 

@@ -3,8 +3,9 @@
 import random
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ import ray
 
 from engine.environments.protocol import Task
 from engine.evaluation.outcomes import Outcome, outcome
+from engine.evaluation.plan import EvaluationPlan
 from engine.pool.group import pack
 from engine.pool.pool import Ticket
 from engine.records.trajectory import Trajectory
@@ -27,7 +29,6 @@ from workers.cluster.storage import RunStorage
 MAX_UNSAVED = 8  # finished groups on their way to the pool
 IDLE_S = 0.5
 LOOK_FOR_WEIGHTS_S = 0.25
-EVALUATION_TEMPERATURE = 0.0
 
 # torch is imported where it is used: the driver imports this module and must stay small.
 
@@ -60,7 +61,9 @@ class _Frozen:
     weights: list[Any]
     take: Callable[[Trajectory], None]
     purpose: str = "evaluate"
-    temperature: float = EVALUATION_TEMPERATURE
+    temperature: float = 0.0
+    seed: int | None = None  # to draw from; None: as everything else
+    played: int = 0
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -154,16 +157,27 @@ class RolloutActor:
         self._switch(None)
 
     def evaluate(
-        self, name: str, part: int, parts: int, version: int, weights: list[Any]
+        self, plan: EvaluationPlan, part: int, parts: int, version: int, weights: list[Any]
     ) -> list[Outcome]:
-        """Play every `parts`-th of the tasks named held_out or quick, between groups.
+        """Play every `parts`-th of the plan's tasks, between groups.
 
-        The weights are these alone until the last task has ended.
+        The weights are these alone until the last task has ended. Trials are drawn from a seed
+        that is the same in every evaluation of the run and of its forks.
         """
         finished: list[Trajectory] = []
-        tasks = [(task, 1) for task in self._tasks[name][part::parts]]
-        self._wait_for(_Frozen(tasks, version, weights, finished.append))
-        return [outcome(one, 0) for one in finished]
+        tasks = [(task, plan.trials) for task in plan.choose(self._tasks[plan.tasks])[part::parts]]
+        seed = random.Random(f"{self._spec.seed} evaluation {self._name}").randrange(2**31)
+        self._wait_for(
+            _Frozen(
+                tasks, version, weights, finished.append, temperature=plan.temperature, seed=seed
+            )
+        )
+        trials: Counter[str] = Counter()
+        found = []
+        for one in finished:
+            found.append(outcome(one, trials[one.task_id]))
+            trials[one.task_id] += 1
+        return found
 
     def play(self, wish: Play, part: int, parts: int, version: int, weights: list[Any]) -> None:
         """Play this worker's part of the tasks, between groups, onto the run's storage.
@@ -184,10 +198,16 @@ class RolloutActor:
     def _wait_for(self, frozen: _Frozen) -> None:
         self._frozen = frozen
         self._wake.set()
-        if not frozen.done.wait(limits.EVALUATE_S):
+        limit_s = limits.EVALUATE_S * max((copies for _, copies in frozen.tasks), default=1)
+        if not frozen.done.wait(limit_s):
             raise TimeoutError(
-                f"{self._name}: {len(frozen.tasks)} tasks took over {limits.EVALUATE_S} s to play"
+                f"{self._name}: {len(frozen.tasks)} tasks took over {limit_s} s to play"
             )
+
+    def played(self) -> int:
+        """Episodes with frozen weights that are behind this worker, of those it plays now."""
+        frozen = self._frozen
+        return frozen.played if frozen is not None else 0
 
     def stop(self) -> None:
         self._stopping = True
@@ -294,7 +314,9 @@ class RolloutActor:
             self._wake.clear()
 
     def _play_frozen(self, frozen: _Frozen) -> None:
-        with self._reporter.phases.phase("evaluate"):
+        sampler = self._loop.sampler
+        seeded = nullcontext() if frozen.seed is None else sampler.seeded(frozen.seed)
+        with self._reporter.phases.phase("evaluate"), seeded:
             if frozen.version != self._loop.sampler.version:
                 self._load_weights(frozen.version, frozen.weights)
             for task, copies in frozen.tasks:
@@ -308,6 +330,7 @@ class RolloutActor:
             while self._loop.active and not self._stopping:
                 for trajectory in self._loop.step():
                     frozen.take(trajectory)
+                    frozen.played += 1
                     self._reporter.keeper.add_group([trajectory])
                 self._reporter.tick(self._report_busy)
         self._frozen = None

@@ -43,6 +43,21 @@ def check_format(storage: RunStorage, launched_with: str) -> None:
     )
 
 
+def check_same_format(storage: RunStorage, run_id: str) -> None:
+    """Look at the mark of another run's storage before anything is copied from it.
+
+    Raises OtherCodeError.
+    """
+    path = storage.fetch(_FILE)
+    written = json.loads(path.read_text()).get("format") if path is not None else None
+    if written != FORMAT:
+        raise OtherCodeError(
+            f"The files of run {run_id}, from which this one starts, have format "
+            f"{written or 'of no number'}, and this code ({shown(code_version())}) reads format "
+            f"{FORMAT}: launch it with the code of that run."
+        )
+
+
 def read_spec(spec: dict[str, object], launched_with: str) -> ExperimentSpec:
     """The frozen spec. Raises OtherCodeError where this code does not know a field of it."""
     try:

@@ -8,13 +8,14 @@ from statistics import fmean
 from typing import Any
 
 from engine.pool.admission import NoBatchError, Wanted
-from engine.spec import OpdStage, RlStage, SftStage
+from engine.spec import EvaluateStage, OpdStage, RlStage, SftStage
 from engine.spec.sampled import SampledStage
-from workers.cluster import limits, synthesised, teachers
-from workers.cluster.attempt import Attempt, PendingEvaluation
+from workers.cluster import judging, limits, synthesised, teachers
+from workers.cluster.attempt import Attempt
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
 from workers.cluster.figures import RL_FIGURES, SFT_FIGURES, named
+from workers.cluster.judging import Pending
 from workers.cluster.pool_actor import Batch, PoolPlan
 from workers.cluster.rewarding import sampling_metrics
 
@@ -65,7 +66,7 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
     start, every = attempt.start_step(index), attempt.spec.checkpoint.every_steps
     pool = _open_pool(attempt, index, stage, start)
     attempt.crew.all_rollouts("produce", index, pool)
-    quick: PendingEvaluation | None = None
+    quick: Pending | None = None
     try:
         for step in range(start + 1, stage.steps + 1):
             attempt.enter(index, step - 1)
@@ -99,6 +100,20 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
         attempt.reporter.metrics(attempt.totals.trainer_step, teachers.completion_metrics(found))
         summary["by_category"] = found
     return summary
+
+
+def evaluate(attempt: Attempt, index: int, stage: EvaluateStage) -> dict[str, Any] | None:
+    """Play tasks with the weights that the run has come to, or was started from."""
+    plan = judging.plan_of(attempt, index, stage)
+    attempt.load_parent(index)
+    attempt.fetch_weights()
+    folder = synthesised.folder(attempt.storage)
+    trials = len(plan.choose(synthesised.tasks(folder, plan.tasks))) * plan.trials
+    return judging.finish(
+        attempt,
+        judging.start(attempt, plan, index, 0),
+        tell=lambda played: attempt.tell(index, played, trials),
+    )
 
 
 def _open_pool(attempt: Attempt, index: int, stage: SampledStage, start: int) -> Any:
@@ -180,24 +195,27 @@ def _checkpoint(attempt: Attempt, index: int, step: int, final: bool = False) ->
 
 
 def _evaluate_on_schedule(
-    attempt: Attempt, index: int, step: int, stage: SampledStage, pending: PendingEvaluation | None
-) -> PendingEvaluation | None:
+    attempt: Attempt, index: int, step: int, stage: SampledStage, pending: Pending | None
+) -> Pending | None:
     """Start the evaluation that is due after this step; report the one before once it is there.
 
     Training goes on meanwhile. After the last step all held-out tasks follow instead.
     """
     due = step % attempt.spec.evaluation.every_steps == 0 and step < stage.steps
     if pending is not None and (due or step == stage.steps or pending.is_done()):
-        attempt.finish_evaluation(pending)
+        judging.finish(attempt, pending)
         pending = None
-    return attempt.start_evaluation("quick", index, step) if due else pending
+    if not due:
+        return pending
+    return judging.start(attempt, judging.scheduled(attempt.spec, "quick"), index, step)
 
 
 def _judge(attempt: Attempt, index: int, step: int) -> dict[str, Any] | None:
     """Play all held-out tasks with the weights at the end of a stage; the stage's summary."""
     attempt.fetch_weights()
     attempt.control.at("evaluate", index, step)
-    return attempt.finish_evaluation(attempt.start_evaluation("held_out", index, step))
+    plan = judging.scheduled(attempt.spec, "held_out")
+    return judging.finish(attempt, judging.start(attempt, plan, index, step))
 
 
 def _report(

@@ -5,6 +5,7 @@ from typing import Any
 from engine.evaluation.report import report
 from engine.spec import OpdStage
 from engine.spec.lineage import parent_of
+from workers.cluster import judging
 from workers.cluster.attempt import Attempt
 
 _FIGURES = ("divergence", "agreement", "entropy_gap", "far_share")
@@ -51,7 +52,7 @@ def completion_metrics(found: dict[str, Any]) -> dict[str, float]:
 
 
 def _rates(attempt: Attempt, index: int) -> dict[str, float]:
-    outcomes = attempt.held_out(index)
+    outcomes = judging.held_out(attempt, index)
     if outcomes is None:
         return {}
     return {name: rate.value for name, rate in report(outcomes).by_category.items()}

@@ -88,8 +88,7 @@ class TrainerActor:
         stage, where one is given; its meta data. `teachers`: checkpoints that teach the stage."""
         stage = self._stage(index)
         if parent is not None:
-            self._trainer.load_weights(self._folder(parent))
-            self._trainer.version += 1  # samplers that hold other weights of this version reload
+            self.take_weights(parent)
         self._trainer.begin(stage)
         meta: dict[str, Any] = {}
         if checkpoint is not None:
@@ -98,6 +97,10 @@ class TrainerActor:
         self._demonstrations = self._shown(stage, self._spec.seed + index)
         self._teachers = self._taught_by(stage, teachers)
         return meta
+
+    def take_weights(self, checkpoint: str) -> None:
+        self._trainer.load_weights(self._folder(checkpoint))
+        self._trainer.version += 1  # samplers that hold other weights of this version reload
 
     def sft_steps(self, count: int) -> list[dict[str, float]]:
         """Take this many steps of supervised learning; figures of each, with its seconds."""

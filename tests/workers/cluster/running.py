@@ -85,8 +85,10 @@ class Job:
         number: int = 1,
         environment: dict[str, str] | None = None,
         scheme: str = "",
+        origin: dict[str, Any] | None = None,
     ) -> None:
-        """`scheme`: with "local://" the folder is used as an object store would be."""
+        """`scheme`: with "local://" the folder is used as an object store would be; `origin`: the
+        checkpoint of another run that this one starts from."""
         self.cluster, self.ingest, self.storage = cluster, ingest, storage
         self.attempt = f"att_{storage.parent.name}_{number}"
         ingest.redeems = {
@@ -97,6 +99,7 @@ class Job:
             "spec": spec,
             "code_version": LAUNCHED_WITH,
             "resume": None,
+            "origin": origin,
             "storage": f"{scheme}{storage}",
             "heartbeat_s": 1,
         }

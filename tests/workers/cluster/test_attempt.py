@@ -3,15 +3,13 @@
 from dataclasses import asdict
 
 import pytest
-from workers.cluster.evaluation import Outcome
 
-from engine.spec import ExperimentSpec, RlStage, SftStage, SynthesiseStage
+from engine.spec import EvaluateStage, ExperimentSpec, RlStage, SftStage, SynthesiseStage
 from workers.cluster.attempt import (
     Attempt,
     Position,
     _final_file,
     _latest_file,
-    _outcomes_file,
     newest_position,
 )
 from workers.cluster.storage import RunStorage
@@ -62,22 +60,14 @@ def test_a_stage_begins_with_the_final_checkpoint_of_its_parent_over_all_attempt
         attempt.parent(4)
 
 
-def test_the_gain_is_within_the_line_of_the_last_stage(tmp_path):
+def test_the_first_training_stage_of_a_fork_begins_with_the_checkpoint_of_the_other_run(tmp_path):
     storage = RunStorage(str(tmp_path))
-    stages = [
-        SftStage(steps=3),
-        RlStage(steps=4),
-        SftStage(steps=5, start_from=1),
-        RlStage(steps=6, start_from=3),
-    ]
-    solved = {1: 1, 2: 9, 3: 4, 4: 8}
-    for index, count in solved.items():
-        outcomes = [
-            Outcome(str(task), "1 hop", True, task < count, 1, 0, 1, 1) for task in range(10)
-        ]
-        name = _outcomes_file("held_out", index, stages[index - 1].steps)
-        storage.write_json(name, {"outcomes": [asdict(one) for one in outcomes]})
-    gain = attempt_of(storage, 1, stages).gain()
-    assert gain["gain"] == pytest.approx(0.7)
-    assert (gain["gain_from_stage"], gain["gain_to_stage"]) == (1, 4)
-    assert attempt_of(storage, 1, stages[:1]).gain() == {}
+    origin = Position(2, 70, 370, "origin/checkpoint")
+    trained = Position(1, 5, 5, "checkpoints/attempt-1/stage-1-step-000005")
+    storage.write_json(_final_file(1, 1), asdict(trained))
+    attempt = attempt_of(storage, 1, [RlStage(), EvaluateStage()])
+    attempt.origin = origin
+    assert (attempt.parent(1), attempt.parent(2)) == (origin, trained)
+    only_judging = attempt_of(storage, 1, [EvaluateStage()])
+    only_judging.origin = origin
+    assert only_judging.parent(1) == origin

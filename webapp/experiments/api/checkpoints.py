@@ -1,15 +1,15 @@
-"""REST of checkpoints: list and download."""
+"""REST of checkpoints: list, download, remove, evaluate."""
 
-from typing import Any
+from typing import Any, Literal
 
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Router, Status
+from ninja import Router, Schema, Status
 
 from webapp import storage
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import services
-from webapp.experiments.api.schemas import CheckpointOut
+from webapp.experiments import queries, services
+from webapp.experiments.api.schemas import CheckpointOut, RunDetailOut, detail_out
 from webapp.experiments.lineage import with_parents
 from webapp.experiments.models import Checkpoint, Run
 from webapp.problems import RefusedError
@@ -25,14 +25,14 @@ def list_checkpoints(request: HttpRequest, run_id: str) -> Any:
 
 
 @router.get("/checkpoints/{checkpoint_id}", response=CheckpointOut)
-def get_checkpoint(request: HttpRequest, checkpoint_id: str) -> Any:
-    return _checkpoint(request, checkpoint_id)
+def getfind(request: HttpRequest, checkpoint_id: str) -> Any:
+    return find(request, checkpoint_id)
 
 
 @router.get("/checkpoints/{checkpoint_id}/files/{path:name}", response={200: None})
 def download(request: HttpRequest, checkpoint_id: str, name: str) -> StreamingHttpResponse:
     """One file of a checkpoint, by its name in the manifest."""
-    checkpoint = _checkpoint(request, checkpoint_id)
+    checkpoint = find(request, checkpoint_id)
     if name not in checkpoint.files:
         access.found_or_404(None)
     if checkpoint.removed_at is not None:
@@ -51,9 +51,9 @@ def download(request: HttpRequest, checkpoint_id: str, name: str) -> StreamingHt
 
 
 @router.delete("/checkpoints/{checkpoint_id}", response={204: None})
-def remove_checkpoint(request: HttpRequest, checkpoint_id: str) -> Any:
+def removefind(request: HttpRequest, checkpoint_id: str) -> Any:
     """Remove its files; the entry stays."""
-    checkpoint = _checkpoint(request, checkpoint_id, Role.EDITOR)
+    checkpoint = find(request, checkpoint_id, Role.EDITOR)
     services.remove_checkpoint(checkpoint, access.actor_of(request).user)
     return Status(204, None)
 
@@ -62,6 +62,28 @@ def _missing() -> RefusedError:
     return RefusedError("The file is missing from the run's storage.", status=410)
 
 
-def _checkpoint(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Checkpoint:
-    rows = with_parents(Checkpoint.objects.select_related("run__project"))
+def find(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Checkpoint:
+    """A checkpoint of my projects. Raises 404 where there is none, 403 without the role."""
+    rows = with_parents(Checkpoint.objects.select_related("run__project", "run__experiment"))
     return access.get(rows, pk, access.actor_of(request), role)
+
+
+class EvaluateIn(Schema):
+    """What to play, as the fields of a stage of kind evaluate."""
+
+    tasks: Literal["held_out", "quick"] = "held_out"
+    hops: list[int] | None = None
+    number: int | None = None
+    trials: int = 1
+    temperature: float = 0.0
+    name: str = ""
+
+
+@router.post("/checkpoints/{checkpoint_id}/evaluate", response={201: RunDetailOut})
+def evaluate(request: HttpRequest, checkpoint_id: str, data: EvaluateIn) -> Any:
+    """Judge a checkpoint in a run of its own, whose parent is the checkpoint's run."""
+    checkpoint = find(request, checkpoint_id, Role.EDITOR)
+    wanted = services.Wanted(**data.dict(exclude={"name"}))
+    user = access.actor_of(request).user
+    run = services.evaluate_checkpoint(checkpoint, user, wanted, data.name)
+    return Status(201, detail_out(queries.run_detail(run)))

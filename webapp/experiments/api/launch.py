@@ -10,9 +10,9 @@ from engine.spec import ExperimentSpec, load_spec, problems_of
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import queries, recipes, services
-from webapp.experiments.api import runs, schemas
+from webapp.experiments.api import checkpoints, runs, schemas
 from webapp.experiments.models import Preset, Run
-from webapp.problems import RefusedError
+from webapp.problems import RefusedError, invalid_field
 from webapp.rest.schemas import Label, Person
 
 router = Router(tags=["launch"])
@@ -108,7 +108,11 @@ def spec_schema(request: HttpRequest) -> Any:
 
 
 class LaunchIn(Schema):
-    """One of spec (data or YAML text), recipe and preset; overrides are {"stages.1.steps": 10}."""
+    """One of spec (data or YAML text), recipe and preset; overrides are {"stages.1.steps": 10}.
+
+    With `checkpoint` the run starts from that checkpoint's weights, and its run is the parent; the
+    spec is then the parent's where none is given.
+    """
 
     spec: dict[str, Any] | str | None = None
     recipe: str | None = None
@@ -120,6 +124,7 @@ class LaunchIn(Schema):
     notes: str = ""
     tags: list[str] = []
     parent: str | None = None
+    checkpoint: str | None = None
 
 
 # On the router of runs: two routers cannot share a path.
@@ -127,8 +132,16 @@ class LaunchIn(Schema):
 def launch_run(request: HttpRequest, data: LaunchIn) -> Any:
     """Launch a run. An invalid spec is refused with every problem's field path."""
     actor = access.actor_of(request)
-    project = access.default_project(actor, data.project, Role.EDITOR)
+    checkpoint = checkpoints.find(request, data.checkpoint) if data.checkpoint else None
+    wanted = data.project or (checkpoint.run.project_id if checkpoint else None)
+    project = access.default_project(actor, wanted, Role.EDITOR)
     parent = access.get(Run.objects.all(), data.parent, actor) if data.parent else None
+    if checkpoint is not None:
+        if parent is not None and parent.pk != checkpoint.run_id:
+            raise invalid_field("parent", "The checkpoint is of another run: leave parent out.")
+        if data.spec is data.recipe is data.preset is None:
+            data.spec = checkpoint.run.spec
+        data.experiment = data.experiment or checkpoint.run.experiment.name
     spec = services.check_spec(_spec_data(data, actor))
     run = services.launch_run(
         project,
@@ -140,6 +153,7 @@ def launch_run(request: HttpRequest, data: LaunchIn) -> Any:
             notes=data.notes,
             tags=data.tags,
             parent=parent,
+            checkpoint=checkpoint,
         ),
     )
     return Status(201, schemas.detail_out(queries.run_detail(run)))

@@ -36,6 +36,7 @@ class RunOut(Schema):
     tags: list[str]
     notes: str
     parent_id: str | None
+    checkpoint_id: str | None  # of the parent, which it starts from
     is_demo: bool
     is_external: bool
     archived_at: datetime | None

@@ -36,6 +36,7 @@ from webapp.experiments.services.edit import (
     save_preset,
     set_tags,
 )
+from webapp.experiments.services.evaluations import Wanted, evaluate_checkpoint, is_evaluation
 from webapp.experiments.services.external import Begun, begin_external, restart_external
 from webapp.experiments.services.judging import (
     PULSE_S,
@@ -56,6 +57,7 @@ __all__ = [
     "Launch",
     "Redeemed",
     "Silent",
+    "Wanted",
     "add_dataset_version",
     "add_scheme_version",
     "archive",
@@ -68,10 +70,12 @@ __all__ = [
     "delete_run",
     "edit_experiment",
     "edit_run",
+    "evaluate_checkpoint",
     "end_interrupted",
     "fail_attempt",
     "finish",
     "interrupt_active",
+    "is_evaluation",
     "launch_demo",
     "launch_run",
     "mark_lost",

@@ -41,6 +41,7 @@ class Redeemed:
     run: Run
     attempt: Attempt
     resume: Checkpoint | None
+    origin: Checkpoint | None  # that a fork starts from
 
 
 @transaction.atomic
@@ -115,7 +116,7 @@ def redeem(attempt_id: str, ticket: str, code_version: str = "") -> Redeemed:
         move(run, attempt, State.RUNNING)
     else:  # stop was asked for meanwhile: the first heartbeat tells the driver
         attempt.save()
-    return Redeemed(token, run, attempt, attempt.resume_from)
+    return Redeemed(token, run, attempt, attempt.resume_from, run.checkpoint)
 
 
 @transaction.atomic

@@ -9,13 +9,15 @@ from webapp.accounts.audit import record
 from webapp.accounts.models import User
 from webapp.experiments.lineage import needed_later
 from webapp.experiments.models import Attempt, Checkpoint, Run
+from webapp.experiments.services import fork
 from webapp.problems import conflict
 
 
 @transaction.atomic
 def remove_checkpoint(checkpoint: Checkpoint, user: User | None) -> None:
-    """Remove the files on commit; the row stays. Refused while an attempt resumes from it, and
-    while a later stage needs it."""
+    """Remove the files on commit; the row stays. Refused while an attempt resumes from it, while a
+    later stage needs it, and while a run that starts from it has not copied it yet."""
+    checkpoint = Checkpoint.objects.select_for_update(of=("self",)).get(pk=checkpoint.pk)
     if Attempt.objects.filter(resume_from=checkpoint, ended_at=None).exists():
         raise conflict("An attempt is resuming from this checkpoint: wait until it has ended.")
     if stages := needed_later(checkpoint):
@@ -23,6 +25,7 @@ def remove_checkpoint(checkpoint: Checkpoint, user: User | None) -> None:
             f"Stage {' and '.join(map(str, stages))} of this run begins with this checkpoint or "
             "learns from it: remove it once the run has succeeded."
         )
+    fork.refuse_held(checkpoint)
     checkpoint.removed_at = timezone.now()
     checkpoint.save(update_fields=["removed_at"])
     record("checkpoint.remove", checkpoint.pk, user=user, project=checkpoint.run.project)
@@ -31,7 +34,7 @@ def remove_checkpoint(checkpoint: Checkpoint, user: User | None) -> None:
 
 def prune_checkpoints() -> int:
     """Remove what runs' specs do not ask to keep: all but the newest `checkpoint.keep`, those at
-    the end of a stage, and those that an attempt resumes from. Returns how many."""
+    the end of a stage, and those that an attempt or a fork begins with. Returns how many."""
     held = Checkpoint.objects.filter(removed_at=None, final=False)
     crowded = held.values("run").annotate(count=Count("pk")).filter(count__gt=1)
     return sum(_prune(run_id) for run_id in crowded.values_list("run", flat=True))
@@ -47,7 +50,10 @@ def _prune(run_id: str) -> int:
     active = Attempt.objects.filter(run=run, ended_at=None).exclude(resume_from=None)
     surplus = list(held[keep:].values_list("pk", flat=True))
     removed = list(
-        Checkpoint.objects.filter(pk__in=surplus).exclude(pk__in=active.values("resume_from"))
+        Checkpoint.objects.filter(pk__in=surplus)
+        .exclude(pk__in=active.values("resume_from"))
+        .exclude(pk__in=fork.held().values("checkpoint"))
+        .select_for_update()
     )
     for checkpoint in removed:
         checkpoint.removed_at = timezone.now()

@@ -7,6 +7,7 @@ from webapp.accounts.audit import record
 from webapp.accounts.models import User
 from webapp.experiments.models import DatasetVersion, Removal, Run, Upload
 from webapp.experiments.services.blobs import remove_unused_blob
+from webapp.experiments.services.fork import held
 from webapp.experiments.states import lock
 from webapp.monitoring.models import Point, Rollup, RunEvent, Series
 from webapp.problems import conflict
@@ -23,10 +24,11 @@ def delete_run(run_id: str, user: User) -> None:
         raise conflict(f"This run is {run.state}: stop it, then archive it, then delete it.")
     if run.archived_at is None:
         raise conflict("Archive this run first: what is archived can be deleted.")
+    list(run.checkpoints.select_for_update())  # nothing shall start from one meanwhile
     if needed := _needed_by(run):
         raise conflict(
             f"This run is needed by {', '.join(needed)}: what was judged or built from it must be "
-            "traceable."
+            "traceable, and a run that starts from it must have copied its checkpoint."
         )
     record("run.delete", run.pk, user=user, project=run.project, name=run.name)
     live.announce(run)
@@ -54,7 +56,9 @@ def _needed_by(run: Run) -> list[str]:
     versions = DatasetVersion.objects.filter(source__run=run.pk).select_related("dataset")
     judged = Verdict.objects.filter(item__trajectory__run=run).values("item__queue")
     queues = Queue.objects.filter(pk__in=judged).order_by("name")
+    forks = held().filter(checkpoint__run=run).order_by("name")
     found = [
+        *(f"run {one.name!r}, which starts from its checkpoint" for one in forks),
         *(f"version {one.number} of dataset {one.dataset.name!r}" for one in versions),
         *(f"review queue {one.name!r}" for one in queues),
     ]

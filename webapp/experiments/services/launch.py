@@ -13,8 +13,9 @@ from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
 from webapp.accounts.services import first_admin
 from webapp.experiments import recipes
-from webapp.experiments.models import Attempt, Experiment, Run
+from webapp.experiments.models import Attempt, Checkpoint, Experiment, Run
 from webapp.experiments.services.edit import clean_tags
+from webapp.experiments.services.fork import check_start, lock_checkpoint
 from webapp.experiments.services.schemes import version_of
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 
@@ -30,6 +31,7 @@ class Launch:
     notes: str = ""
     tags: list[str] = field(default_factory=list)
     parent: Run | None = None
+    checkpoint: Checkpoint | None = None  # to start from; its run is the parent
     is_demo: bool = False
 
 
@@ -51,7 +53,13 @@ def launch_run(
 ) -> Run:
     """A queued run with its first attempt; the submission is enqueued on commit."""
     launch = launch or Launch()
-    if launch.parent is not None and launch.parent.project_id != project.pk:
+    parent, checkpoint = launch.parent, launch.checkpoint
+    if checkpoint is not None:
+        checkpoint = lock_checkpoint(project, spec, checkpoint.pk)
+        parent = checkpoint.run
+    else:
+        check_start(spec)
+    if parent is not None and parent.project_id != project.pk:
         raise invalid_field("parent", "The parent run belongs to another project.")
     experiment = find_experiment(project, launch.experiment or spec.name, user)
     run = create_run(
@@ -64,7 +72,8 @@ def launch_run(
         spec_hash=spec_hash(spec),
         code_version=code_version(),
         reward_scheme=version_of(project, spec.reward, user),
-        parent=launch.parent,
+        parent=parent,
+        checkpoint=checkpoint,
         is_demo=launch.is_demo,
         steps=sum(getattr(stage, "steps", 0) for stage in spec.stages),
     )
@@ -77,15 +86,18 @@ def launch_run(
 
 def run_name(launch: Launch, experiment: Experiment, base: str) -> str:
     """The name that was given, else `base` with its number within the experiment."""
-    name = launch.name.strip()
-    if not name:
-        number = experiment.runs.count() + 1
-        while experiment.runs.filter(name=f"{base}-{number}").exists():  # others were deleted
-            number += 1
-        name = f"{base}-{number}"
+    name = launch.name.strip() or numbered(experiment, base)
     if len(name) > 120:
         raise invalid_field("name", f"A run's name has at most 120 characters, not {len(name)}.")
     return name
+
+
+def numbered(experiment: Experiment, base: str) -> str:
+    """`base` with the next number that is free in the experiment."""
+    number = experiment.runs.count() + 1
+    while experiment.runs.filter(name=f"{base}-{number}").exists():  # others were deleted
+        number += 1
+    return f"{base}-{number}"
 
 
 def create_run(

@@ -7,7 +7,14 @@ from typing import Any
 from psycopg import Cursor
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from engine.records.events import CheckpointSaved, Gap, Item, StageChange, TrajectoryRows
+from engine.records.events import (
+    CheckpointSaved,
+    EvaluationDone,
+    Gap,
+    Item,
+    StageChange,
+    TrajectoryRows,
+)
 from webapp import ids, storage
 from webapp.experiments import services
 from webapp.experiments.models import Checkpoint, Stage
@@ -134,6 +141,10 @@ def problem_of(run_id: str, item: Item) -> tuple[str, str] | None:
                 return "files", f"{name!r} is no plain file name."
             if problem := _problem_of_parts(run_id, manifest):
                 return f"files.{name}", problem
+    elif isinstance(item, EvaluationDone):
+        numbers = {name: getattr(item, name) for name in ("stage", "step", "version", "trials")}
+        if not storage.is_safe(item.path):
+            return "path", "A relative path of plain names is expected."
     elif isinstance(item, Gap):
         numbers = {"items": item.items}
     else:

@@ -1,0 +1,62 @@
+"""What a run that starts from another run's checkpoint must have in common with it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from engine.spec.base import Disagreement
+from engine.spec.experiment import ExperimentSpec
+
+# What the parent's tasks, tokenizer and demonstrations were made of: the fork takes these.
+_OF_SYNTHESIS = (
+    "seed",
+    "environment",
+    "stages.0",
+    "evaluation.tasks",
+    "evaluation.quick_tasks",
+    "evaluation.hops",
+)
+_NOT_OF_SHAPE = ("init_std", "embedding_std", "router_aux_weight")
+
+
+def fork_disagreements(spec: ExperimentSpec, parent: ExperimentSpec) -> Iterator[Disagreement]:
+    """Fields of a fork that do not fit the weights and tasks that it takes from its parent."""
+    ours, theirs = spec.model_dump(mode="json"), parent.model_dump(mode="json")
+    made = [*_differing(_OF_SYNTHESIS, ours, theirs)]
+    if made:
+        yield Disagreement(
+            "A run takes tasks, tokenizer and demonstrations from the run whose checkpoint it "
+            f"starts from, which were made with {_said(made)}: leave these as they were.",
+            tuple(path for path, _ in made),
+        )
+    names = [f"model.{name}" for name in ours["model"] if name not in _NOT_OF_SHAPE]
+    shape = [*_differing(names, ours, theirs)]
+    if shape:
+        yield Disagreement(
+            f"The weights of the checkpoint are of a model with {_said(shape)}: leave its shape as "
+            "it was.",
+            tuple(path for path, _ in shape),
+        )
+
+
+def _differing(paths: Any, ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[Any]:
+    """(path, the parent's value) of every field at or below the paths that is not the same."""
+    for path in paths:
+        yield from _below(path, _at(ours, path), _at(theirs, path))
+
+
+def _below(path: str, ours: Any, theirs: Any) -> Iterator[Any]:
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in sorted(ours.keys() | theirs.keys()):
+            yield from _below(f"{path}.{name}", ours.get(name), theirs.get(name))
+    elif ours != theirs:
+        yield path, theirs
+
+
+def _at(data: Any, path: str) -> Any:
+    for step in path.split("."):
+        data = data[int(step)] if isinstance(data, list) else data[step]
+    return data
+
+
+def _said(pairs: list[Any]) -> str:
+    return ", ".join(f"{path} {theirs!r}" for path, theirs in pairs)

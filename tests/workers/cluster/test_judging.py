@@ -1,0 +1,42 @@
+"""Which evaluations an attempt makes, and how they are compared between its stages."""
+
+import pytest
+
+from engine.spec import EvaluateStage, ExperimentSpec, RlStage, SftStage, SynthesiseStage
+from tests.engine.evaluation.samples import outcomes
+from workers.cluster import judging
+from workers.cluster.attempt import Attempt
+from workers.cluster.storage import RunStorage
+
+
+def attempt_of(storage, stages):
+    spec = ExperimentSpec(name="line", stages=[SynthesiseStage(), *stages])
+    return Attempt(spec, 1, None, storage, None, None, None)
+
+
+def test_the_gain_is_within_the_line_of_the_last_stage(tmp_path):
+    storage = RunStorage(str(tmp_path))
+    stages = [
+        SftStage(steps=3),
+        RlStage(steps=4),
+        SftStage(steps=5, start_from=1),
+        RlStage(steps=6, start_from=3),
+    ]
+    solved = {1: 1, 2: 9, 3: 4, 4: 8}
+    for index, count in solved.items():
+        played = outcomes(*(task < count for task in range(10)))
+        name = judging.outcomes_file("held_out", index, stages[index - 1].steps)
+        storage.write_json(name, {"outcomes": [one.to_dict() for one in played]})
+    gain = judging.gain(attempt_of(storage, stages))
+    assert gain["gain"] == pytest.approx(0.7)
+    assert (gain["gain_from_stage"], gain["gain_to_stage"]) == (1, 4)
+    assert judging.gain(attempt_of(storage, stages[:1])) == {}
+
+
+def test_a_stage_that_judges_has_series_of_its_own_where_the_run_trains_too(tmp_path):
+    stage = EvaluateStage(tasks="quick", hops=[3], number=20, trials=4, temperature=1.0)
+    storage = RunStorage(str(tmp_path))
+    plan = judging.plan_of(attempt_of(storage, [SftStage(), stage]), 2, stage)
+    assert (plan.tasks, plan.hops, plan.number) == ("quick", (3,), 20)
+    assert (plan.trials, plan.temperature, plan.prefix) == (4, 1.0, "evaluate/")
+    assert judging.plan_of(attempt_of(storage, [stage]), 1, stage).prefix == "eval/"

@@ -1,0 +1,45 @@
+"""Evaluating a checkpoint on demand: a run that starts from it and does nothing else."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from webapp.accounts.models import User
+from webapp.experiments.models import Checkpoint, Run
+from webapp.experiments.services.launch import Launch, check_spec, launch_run, numbered
+
+TAG = "evaluation"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to play; as the fields of a stage of kind evaluate."""
+
+    tasks: str = "held_out"
+    hops: list[int] | None = None
+    number: int | None = None
+    trials: int = 1
+    temperature: float = 0.0
+
+
+def evaluate_checkpoint(checkpoint: Checkpoint, user: User, wanted: Wanted, name: str = "") -> Run:
+    """Launch a run of two stages, the parent's first and one that judges.
+
+    Raises RefusedError with the field that cannot be honoured.
+    """
+    parent = checkpoint.run
+    experiment = parent.experiment
+    stages = [*parent.spec.get("stages", [])[:1], {"kind": "evaluate", **vars(wanted)}]
+    spec = check_spec({**parent.spec, "stages": stages})
+    launch = Launch(
+        experiment=experiment.name,
+        name=name or numbered(experiment, f"{parent.name[:100]}-evaluation"),
+        tags=[TAG],
+        checkpoint=checkpoint,
+    )
+    return launch_run(parent.project, user, spec, launch)
+
+
+def is_evaluation(spec: dict[str, Any]) -> bool:
+    """Whether a run of this spec judges a checkpoint and does nothing else."""
+    kinds = [stage.get("kind") for stage in spec.get("stages", [])]
+    return kinds[1:] == ["evaluate"]

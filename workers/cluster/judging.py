@@ -1,0 +1,172 @@
+"""Evaluations of an attempt: rollout workers play tasks with frozen weights, and what came of it
+is reported, kept on the run's storage, and compared between stages."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from engine.evaluation.comparison import compare
+from engine.evaluation.outcomes import Outcome
+from engine.evaluation.plan import EvaluationPlan
+from engine.evaluation.report import metrics, report
+from engine.records.events import EvaluationDone
+from engine.spec import EvaluateStage, ExperimentSpec
+from engine.spec.lineage import TrainedStage, ancestors, parent_of
+from workers.cluster import limits
+from workers.cluster.attempt import Attempt
+
+TOLD_EVERY_S = 2.0
+
+
+@dataclass(frozen=True)
+class Pending:
+    """An evaluation under way, of the weights after a step of a stage."""
+
+    plan: EvaluationPlan
+    stage: int
+    step: int
+    version: int
+    calls: list[Any]
+
+    def is_done(self) -> bool:
+        ready, _ = ray.wait(self.calls, num_returns=len(self.calls), timeout=0)
+        return len(ready) == len(self.calls)
+
+
+def scheduled(spec: ExperimentSpec, tasks: str) -> EvaluationPlan:
+    """How the evaluations of training are played; `tasks`: held_out or quick."""
+    return EvaluationPlan(tasks, spec.evaluation.trials, spec.evaluation.temperature)
+
+
+def plan_of(attempt: Attempt, index: int, stage: EvaluateStage) -> EvaluationPlan:
+    """Of a stage that judges. Its figures have series of their own where the run also trains:
+    other tasks, or another temperature, make no curve with those of training."""
+    trains = parent_of(attempt.spec.stages, index) is not None
+    return EvaluationPlan(
+        stage.tasks,
+        stage.trials,
+        stage.temperature,
+        tuple(stage.hops) if stage.hops else None,
+        stage.number,
+        "evaluate/" if trains else "eval/",
+    )
+
+
+def start(attempt: Attempt, plan: EvaluationPlan, index: int, step: int) -> Pending:
+    """Have the rollout workers play the tasks with the weights that were fetched last."""
+    rollouts = attempt.crew.rollouts
+    calls = [
+        one.evaluate.remote(plan, part, len(rollouts), attempt.version, attempt.weights)
+        for part, one in enumerate(rollouts)
+    ]
+    return Pending(plan, index, step, attempt.version, calls)
+
+
+def finish(
+    attempt: Attempt, pending: Pending, tell: Callable[[int], None] | None = None
+) -> dict[str, Any] | None:
+    """Wait for an evaluation, report it, and keep its outcomes on the run's storage; its summary.
+
+    `tell` is called with the number of trials played so far. None where the end was asked for
+    meanwhile.
+    """
+    plan, told_at = pending.plan, time.monotonic()
+
+    def wants_end() -> bool:
+        nonlocal told_at
+        if tell is not None and time.monotonic() - told_at >= TOLD_EVERY_S:
+            told_at = time.monotonic()
+            calls = [one.played.remote() for one in attempt.crew.rollouts]
+            tell(sum(ray.get(calls, timeout=limits.CALL_S)))
+        return attempt.control.wants_end
+
+    found = attempt.crew.wait(
+        pending.calls,
+        limits.EVALUATE_S * plan.trials,
+        f"the {plan.tasks} tasks to be played",
+        until=wants_end,
+    )
+    if found is None:
+        return None
+    outcomes = [one for part in found for one in part]
+    said = report(outcomes)
+    values = metrics(said, plan.prefix)
+    trainer_step = attempt.steps_before(pending.stage) + pending.step
+    attempt.reporter.metrics(trainer_step, values)
+    summary = {
+        "name": plan.tasks,
+        "stage": pending.stage,
+        "step": pending.step,
+        "version": pending.version,
+        "trials": plan.trials,
+        "temperature": plan.temperature,
+        **{key.removeprefix(plan.prefix): value for key, value in values.items()},
+    }
+    attempt.evaluations.append(summary)
+    path = outcomes_file(plan.tasks, pending.stage, pending.step)
+    kept = {
+        **summary,
+        "attempt": attempt.number,
+        "outcomes": [one.to_dict() for one in outcomes],
+    }
+    attempt.storage.write_json(path, kept)
+    attempt.reporter.spool.add(
+        EvaluationDone,
+        tasks=plan.tasks,
+        stage=pending.stage,
+        step=pending.step,
+        trainer_step=trainer_step,
+        version=pending.version,
+        trials=plan.trials,
+        temperature=plan.temperature,
+        path=path,
+        report=said.to_dict(),
+    )
+    return summary
+
+
+def gain(attempt: Attempt) -> dict[str, float]:
+    """Completion on the held-out tasks at the end of the last stage that was judged, minus
+    that at the end of the first in its line, over all attempts, and which stages these are;
+    empty where there are not two."""
+    stages = attempt.spec.stages
+    judged = [
+        index
+        for index, stage in enumerate(stages)
+        if isinstance(stage, TrainedStage) and held_out(attempt, index) is not None
+    ]
+    if not judged:
+        return {}
+    line = [at for at in reversed(ancestors(stages, judged[-1])) if at in judged]
+    before = held_out(attempt, line[0]) if line else None
+    after = held_out(attempt, judged[-1])
+    if before is None or after is None:
+        return {}
+    try:
+        found = compare(before, after).gain
+    except ValueError:  # something but the policy ended every trial
+        return {}
+    return {
+        "gain": found.value,
+        "gain_low": found.lower,
+        "gain_high": found.upper,
+        "gain_from_stage": line[0],
+        "gain_to_stage": judged[-1],
+    }
+
+
+def held_out(attempt: Attempt, index: int) -> list[Outcome] | None:
+    """What the held-out tasks came to at the end of a stage."""
+    steps = getattr(attempt.spec.stages[index], "steps", 0)
+    path = attempt.storage.fetch(outcomes_file("held_out", index, steps))
+    if path is None:
+        return None
+    return [Outcome.from_dict(one) for one in json.loads(path.read_text())["outcomes"]]
+
+
+def outcomes_file(tasks: str, stage: int, step: int) -> str:
+    return f"evaluations/stage-{stage}-step-{step:06d}-{tasks}.json"
