@@ -76,6 +76,35 @@ class Client:
         )
         return found
 
+    def fork(
+        self,
+        checkpoint: str,
+        *,
+        spec: str | Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        name: str = "",
+        notes: str = "",
+        tags: list[str] | None = None,
+    ) -> dict[str, Any]:
+        """Launch a run that starts from the weights of a checkpoint, by its id. The new run.
+
+        Without a spec it has that of the checkpoint's run; seed, environment, synthesis and model
+        must stay as they were there.
+        """
+        given = {} if spec is None else {"spec": spec}
+        body = {**given, "checkpoint": checkpoint, "overrides": dict(overrides or {})}
+        return dict(
+            self.http.post("/runs", {**body, "name": name, "notes": notes, "tags": tags or []})
+        )
+
+    def evaluate(self, checkpoint: str, **wanted: Any) -> dict[str, Any]:
+        """Judge a checkpoint in a run of its own. The new run.
+
+        `wanted`: tasks ("held_out" or "quick"), hops, number, trials, temperature, name.
+        """
+        path = f"/checkpoints/{quote(checkpoint, safe='')}/evaluate"
+        return dict(self.http.post(path, wanted))
+
     def runs(
         self,
         q: str = "",

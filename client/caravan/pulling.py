@@ -35,7 +35,7 @@ def choose_checkpoint(client: Client, run: str, wanted: str = "") -> dict[str, A
     there = [one for one in found if one["removed_at"] is None]
     if not there:
         reason = "its files were removed" if found else "it has saved none yet"
-        raise RefusedError(f"There is no checkpoint of run {run} to pull: {reason}.")
+        raise RefusedError(f"There is no checkpoint of run {run} to take: {reason}.")
     return next((one for one in there if one["final"]), there[0])
 
 

@@ -84,6 +84,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "datasets"): {"project": "projects", "name": "New", "kind": "tasks"},
     ("POST", "datasets/{dataset_id}/versions"): {},
     ("DELETE", "checkpoints/{checkpoint_id}"): {},
+    ("POST", "checkpoints/{checkpoint_id}/evaluate"): {},
     ("POST", "trajectories/{pk}/comments"): {"text": "x"},
     ("PATCH", "comments/{pk}"): {"text": "x"},
     ("DELETE", "comments/{pk}"): {},
@@ -118,6 +119,7 @@ QUERIES = {
 REFERENCES = {
     "project": "projects",
     "parent": "runs",
+    "checkpoint": "checkpoints",
     "preset": "presets",
     "baseline": "runs",
     "run": "runs",
@@ -131,10 +133,11 @@ REFERENCES = {
 PLAIN = """
     accepted add after archived attempt axis before buckets category closed code_version
     commented config count cursor definition email expires_at failed_calls field file filter
-    from group instructions kind labels level limit max_reward max_running min_reward name
-    names node note notes overrides pause purpose q recipe remove resolved reviews_per_item
+    from group hops instructions kind labels level limit max_reward max_running min_reward name
+    names node note notes number overrides pause purpose q recipe remove resolved reviews_per_item
     role rollouts rubric sampled scope scores search series since size sort span spec start
-    step steps stop_reason success tags task text to token tokens training
+    step steps stop_reason success tags task tasks temperature text to
+    token tokens training trials
 """
 
 

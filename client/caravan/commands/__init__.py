@@ -6,6 +6,7 @@ from caravan.commands import (
     checkpoints,
     compare,
     datasets,
+    fork,
     launch,
     login,
     rewards,
@@ -20,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for module in (login, launch, runs, compare, sync):
+for module in (login, launch, fork, runs, compare, sync):
     module.add_to(app)
 for group in (trajectories, checkpoints, rewards, datasets, tokens):
     app.add_typer(group.app)

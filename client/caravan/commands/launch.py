@@ -48,7 +48,7 @@ def launch(
 ) -> None:
     """Launch a run; what is wrong with its spec is shown field by field (exit code 2)."""
     fields: dict[str, Any] = {
-        "overrides": dict(_override(given) for given in overrides),
+        "overrides": dict(override(given) for given in overrides),
         "name": name,
         "experiment": experiment,
         "notes": notes,
@@ -72,17 +72,20 @@ def _file(recipe: str) -> str | None:
     path = Path(recipe)
     if not (path.suffix in (".yaml", ".yml", ".json") or "/" in recipe or path.exists()):
         return None
+    return read_file(path, "name one, or a recipe of the server (`caravan recipes`)")
+
+
+def read_file(path: Path, hint: str = "name a file with a spec in YAML") -> str:
+    """The text of a file. Raises RefusedError."""
     try:
         return path.read_text("utf-8")
     except FileNotFoundError:
-        raise RefusedError(
-            f"There is no file {recipe}: name one, or a recipe of the server (`caravan recipes`)."
-        ) from None
+        raise RefusedError(f"There is no file {path}: {hint}.") from None
     except UnicodeDecodeError:
-        raise RefusedError(f"{recipe} is no text in UTF-8.") from None
+        raise RefusedError(f"{path} is no text in UTF-8.") from None
 
 
-def _override(given: str) -> tuple[str, Any]:
+def override(given: str) -> tuple[str, Any]:
     path, equals, text = given.partition("=")
     if not equals or not path:
         raise RefusedError(f"--set takes PATH=VALUE, such as stages.1.steps=50, not {given!r}.")
