@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BAR = re.compile(r"(at least|at most) ([\d.]+)")
+BAR = re.compile(r"(at least|at most) ([\d.]+(?:e-?\d+)?)")
 
 
 @dataclass(frozen=True)
