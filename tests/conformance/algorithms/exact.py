@@ -1,0 +1,170 @@
+"""Stages of every preset, multi-turn trajectories for them, and how two steps are compared."""
+
+import random
+from typing import Any, get_args
+
+import torch
+
+from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCall, Trajectory
+from engine.spec import RlStage
+from engine.spec.algorithms import Preset
+from engine.training.reinforcement import rl_step
+from engine.training.trainer import Trainer
+from tests.engine.training.samples import FLAT, VOCABULARY, gradients, make_trainer
+
+TOLERANCE = 1e-10
+OLD = {"anchor": "old", "epochs": 2, "minibatches": 2}
+
+# Every preset, and what presets leave out: the other estimators, corrections, terms and updates.
+STAGES: dict[str, dict[str, Any]] = {
+    **{name: {"algorithm": name} for name in get_args(Preset)},
+    "kl in the loss": {"algorithm": "grpo", "kl_weight": 0.1},
+    "kl in the reward": {"algorithm": "reinforce_pp", "kl_weight": 0.1, "kl_place": "reward"},
+    "icepop": {"algorithm": "reinforce", "correction": "icepop"},
+    "decoupled": {"algorithm": "grpo", "correction": "truncated", **OLD},
+    "geometric": {"algorithm": "grpo", "correction": "geometric", **OLD},
+    "drift": {"algorithm": "grpo", "drift_max": 0.5},
+    "turns": {"algorithm": "grpo", "advantage": "turn_reward_to_go", "gamma": 0.9},
+    "gigpo": {"algorithm": "grpo", "advantage": "gigpo", "gamma": 0.9},
+}
+
+Groups = list[list[Trajectory]]
+Result = tuple[dict[str, float], dict[str, torch.Tensor], dict[str, torch.Tensor]]
+
+
+def stage_of(name: str) -> RlStage:
+    fields = {"steps": 20, "optimizer": FLAT, **STAGES[name]}
+    if fields["algorithm"] == "ppo":
+        fields |= {"gae_lambda": 0.9, "critic": {"optimizer": FLAT}}
+    return RlStage.model_validate(fields)
+
+
+def begun(name: str, **trainer: Any) -> Trainer:
+    """A trainer in float64 at the start of a stage, off its reference where it has one."""
+    made = make_trainer(precision="float32", **trainer)
+    start(made, stage_of(name))
+    return made
+
+
+def start(trainer: Trainer, stage: RlStage) -> None:
+    trainer.begin(stage)
+    if trainer.reference is not None:
+        drawn = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for weight in trainer.reference.parameters():
+                weight += 0.02 * torch.randn(weight.shape, generator=drawn)
+
+
+def step(trainer: Trainer, groups: Groups) -> Result:
+    """The figures of a step, the gradient of its last update, and the weights after it."""
+    figures = rl_step(trainer, groups)
+    return figures, gradients(trainer), trainer.weights()
+
+
+def assert_equal(found: Result, expected: Result, tolerance: float = TOLERANCE) -> None:
+    figures, *tensors = found
+    known, *known_tensors = expected
+    for name in known.keys() | figures.keys():
+        if not name.startswith("tree_") and name != "batch_tokens":
+            assert abs(figures[name] - known[name]) <= tolerance * max(1, abs(known[name])), name
+    for named, known_named in zip(tensors, known_tensors, strict=True):
+        for name, tensor in named.items():
+            assert float((tensor - known_named[name]).abs().max()) <= tolerance, name
+
+
+def make_groups(seed: int, groups: int = 3, size: int = 3) -> Groups:
+    """Groups share a prompt; rewards differ within each group."""
+    rng = random.Random(seed)
+    made: Groups = []
+    for g in range(groups):
+        prompt = [rng.randrange(VOCABULARY) for _ in range(rng.randint(2, 5))]
+        rewards = [rng.choice([0.0, 1.0]) + rng.random() for _ in range(size)]
+        made.append([trajectory(rng, f"g{g}", reward, prompt) for reward in rewards])
+    return made
+
+
+def trajectory(
+    rng: random.Random, group: str, reward: float | None, prompt: list[int]
+) -> Trajectory:
+    """One to three turns, with what the environment answered between, and now and then after."""
+    segment = Segment([], [], [], [])
+    write(segment, prompt)
+    steps = []
+    turns = rng.randint(1, 3)
+    for index in range(turns):
+        ids = [rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 5))]
+        begin = len(segment.ids)
+        say(segment, ids, [-rng.uniform(3.0, 4.4) for _ in ids])
+        call = ToolCall("c", "look", {}, rng.choice(["left", "right"]), None, 0.0)
+        steps.append(Step(index, 0, begin, len(segment.ids), "", call=call))
+        if index < turns - 1 or rng.random() < 0.2:
+            write(segment, [rng.randrange(VOCABULARY) for _ in range(rng.randint(1, 4))])
+    made = finished([segment], steps, group, reward, f"{rng.random()}")
+    share_out(made, rng)
+    return made
+
+
+def finished(
+    segments: list[Segment], steps: list[Step], group: str, reward: float | None, name: str
+) -> Trajectory:
+    return Trajectory(
+        id=name,
+        task_id="t",
+        group_id=group,
+        category="3 hops",
+        prompt="",
+        answer="",
+        segments=segments,
+        steps=steps,
+        stop_reason=StopReason.ANSWERED,
+        reward=Reward(reward, reward is not None),
+        success=(reward or 0.0) >= 1,
+        worker="w",
+        started_at="",
+        duration_s=1.0,
+        sampled_tokens=sum(sum(one.loss_mask) for one in segments),
+    )
+
+
+def trajectory_of(
+    mask: list[bool], reward: float | None, group: str = "g", seed: int = 0
+) -> Trajectory:
+    """With the policy's tokens where the mask says so, and one turn for each run of them."""
+    rng = random.Random(seed)
+    segment = Segment([], [], [], [])
+    steps: list[Step] = []
+    for place, sampled in enumerate(mask):
+        token = [rng.randrange(VOCABULARY)]
+        if not sampled:
+            write(segment, token)
+            continue
+        if not place or not mask[place - 1]:
+            steps.append(Step(len(steps), 0, place, place, ""))
+        say(segment, token, [-rng.uniform(3.0, 4.4)])
+        steps[-1].stop = place + 1
+    return finished([segment], steps, group, reward, f"{seed}")
+
+
+def share_out(one: Trajectory, rng: random.Random) -> None:
+    """Gives each turn a part of the reward; the parts add up to it."""
+    left = one.reward.value
+    for step_ in one.steps[:-1]:
+        step_.reward = None if left is None else rng.uniform(-0.3, 0.3)
+        left = None if left is None or step_.reward is None else left - step_.reward
+    one.steps[-1].reward = left
+
+
+def write(segment: Segment, ids: list[int]) -> None:
+    """Tokens of the environment."""
+    segment.ids += ids
+    segment.loss_mask += [False] * len(ids)
+    segment.logprobs += [0.0] * len(ids)
+    segment.versions += [-1] * len(ids)
+
+
+def say(segment: Segment, ids: list[int], logprobs: list[float]) -> None:
+    """Tokens of the policy."""
+    segment.ids += ids
+    segment.loss_mask += [True] * len(ids)
+    segment.logprobs += logprobs
+    segment.versions += [0] * len(ids)
