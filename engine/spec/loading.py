@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from engine.rewards.presets import preset
 from engine.spec.algorithms import with_our_names
 from engine.spec.disagreements import disagreements
 from engine.spec.experiment import ExperimentSpec
@@ -80,11 +81,18 @@ def problems_of(data: dict[str, Any]) -> tuple[ExperimentSpec | None, list[SpecP
 
 
 def _in_our_words(data: dict[str, Any]) -> tuple[dict[str, Any], list[SpecProblem]]:
-    """The data with other projects' names of algorithms replaced, stage by stage."""
+    """The data with names replaced by what they stand for: other projects' of algorithms, stage by
+    stage, and that of a reward scheme."""
+    problems = []
+    if isinstance(data.get("reward"), str):
+        try:
+            data = {**data, "reward": preset(data["reward"]).model_dump(exclude_none=True)}
+        except ValueError as error:
+            problems.append(SpecProblem("reward", str(error)))
     stages = data.get("stages")
     if not isinstance(stages, list):
-        return data, []
-    ours, problems = [], []
+        return data, problems
+    ours = []
     for index, stage in enumerate(stages):
         try:
             ours.append(with_our_names(stage) if isinstance(stage, dict) else stage)

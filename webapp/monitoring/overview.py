@@ -112,6 +112,28 @@ PANELS = [
     ),
 ]
 
+CURRICULUM_PANELS = [
+    Panel(
+        "process_weight",
+        gettext_lazy("Weight of process terms"),
+        ("reward/process_weight",),
+        gettext_lazy("factor"),
+    ),
+    Panel(
+        "outcome_process",
+        gettext_lazy("Outcome and process reward"),
+        ("reward/outcome", "reward/process"),
+        gettext_lazy("reward"),
+        (gettext_lazy("outcome"), gettext_lazy("process, unweighted")),
+    ),
+    Panel(
+        "process_correlation",
+        gettext_lazy("Process against outcome"),
+        ("reward/process_correlation",),
+        gettext_lazy("correlation; below 0 is an alarm"),
+    ),
+]
+
 TREE_PANELS = [
     Panel(
         "tree_ratio",
@@ -158,14 +180,21 @@ def _run(run: Run) -> dict[str, Any]:
     }
 
 
-def chart_data(run: Run, panels: Sequence[Panel] = PANELS) -> dict[str, Any]:
+def panels_of(run: Run) -> list[Panel]:
+    """The curated charts, with those of a reward curriculum where the run has one."""
+    reward = run.spec.get("reward") if isinstance(run.spec, dict) else None
+    has_curriculum = isinstance(reward, dict) and reward.get("curriculum")
+    return [*PANELS, *CURRICULUM_PANELS] if has_curriculum else PANELS
+
+
+def chart_data(run: Run, panels: Sequence[Panel] | None = None) -> dict[str, Any]:
     """First data of the chart scripts. The cursor is read first: what is stored after it is sent
     once more, which changes nothing, rather than missed.
     """
     return {
         "charts": {
             "runs": [_run(run)],
-            "panels": [_panel(panel) for panel in panels],
+            "panels": [_panel(panel) for panel in panels or panels_of(run)],
             "series": {run.pk: series_list(run)},
             "clocks": {run.pk: clocks(run)},
         }
@@ -180,7 +209,8 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
         for item in found:
             series[item.run_id].append(series_row(item))
             owners.setdefault(name, set()).add(item.run_id)
-    curated = [panel for panel in PANELS if any(name in owners for name in panel.metrics)]
+    everything = (*PANELS, *CURRICULUM_PANELS)
+    curated = [panel for panel in everything if any(name in owners for name in panel.metrics)]
     shown = {name for panel in curated for name in (*panel.metrics, panel.low, panel.high)}
     rest = [
         Panel(name, name, (name,), "")

@@ -78,7 +78,8 @@ def get_trajectory(request: HttpRequest, pk: str) -> Any:
         "row": row,
         "prompt": fields["prompt"],
         "answer": fields["answer"],
-        "reward": fields["reward"] | {"weights": reading.term_weights(row.run.spec)},
+        "reward": fields["reward"]
+        | {"weights": reading.term_weights(row.run.spec, fields["reward"])},
         "segments": [{"parent": s["parent"], "tokens": s["tokens"]} for s in source.segments],
         "group": queries.group_of(row),
     }

@@ -79,7 +79,7 @@ def _stored(trajectory: Trajectory) -> dict[str, Any]:
     with reading.stored(trajectory) as source:
         fields = source.fields
     terms = fields["reward"]["terms"]
-    weights = reading.term_weights(trajectory.run.spec)
+    weights = reading.term_weights(trajectory.run.spec, fields["reward"])
     return {
         "stored": fields,
         "terms": [

@@ -51,10 +51,17 @@ def stored(row: Trajectory) -> Iterator[StoredTrajectory]:
         ) from error
 
 
-def term_weights(spec: dict[str, Any]) -> dict[str, float]:
-    """The weight of each reward term in a run's frozen spec, by the term's kind."""
-    terms = spec.get("reward", {}).get("terms", [])
-    return {term["kind"]: term["weight"] for term in terms}
+def term_weights(spec: dict[str, Any], reward: dict[str, Any]) -> dict[str, float]:
+    """The weight of each reward term in a run's frozen spec, by the term's kind; that of a process
+    term with the curriculum's factor by which this reward was graded."""
+    scheme = spec.get("reward", {})
+    later = (scheme.get("curriculum") or {}).get("process", [])
+    factor = reward.get("process_weight")
+    return {
+        term["kind"]: term["weight"]
+        * (factor if term["kind"] in later and factor is not None else 1)
+        for term in scheme.get("terms", [])
+    }
 
 
 def window(

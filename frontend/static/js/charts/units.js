@@ -5,6 +5,12 @@ import { t } from "../i18n.js";
 /** @type {[RegExp, () => string, boolean?][]} ending, unit, whether it is a share; the first that matches */
 const ENDINGS = [
   [/(accuracy|success|fraction|_share|_rate|_rate_low|_rate_high)$/, () => t("share"), true],
+  [/^rollout\/(out_of_\w+|timed_out|broken)$/, () => t("share"), true],
+  [/^reward\/process_weight$/, () => t("factor")],
+  [/^reward\/process_correlation$/, () => t("correlation")],
+  [/^reward\//, () => t("reward")],
+  [/\/refill_rounds$/, () => t("batches sampled")],
+  [/\/sampled_per_accepted$/, () => t("groups")],
   [/\/ess$/, () => t("share of the samples"), true],
   [/tokens_per_s$/, () => t("tokens a second")],
   [/trajectories_per_s$/, () => t("trajectories a second")],

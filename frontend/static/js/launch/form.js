@@ -91,6 +91,8 @@ export class Form {
   /** @param {Schema} given */
   resolve(given) {
     let schema = given;
+    const kinds = schema.anyOf?.filter((/** @type {Schema} */ option) => option.type !== "null") || [];
+    if (kinds.length === 1) schema = { ...kinds[0], ...omit(schema, "anyOf") };
     while (schema.$ref || schema.allOf?.length === 1) {
       schema = schema.$ref ? { ...this.schema.$defs[schema.$ref.split("/").pop()], ...omit(schema, "$ref") } : { ...this.resolve(schema.allOf[0]), ...omit(schema, "allOf") };
     }
@@ -137,7 +139,7 @@ export class Form {
   field(schema, path, name, required) {
     const id = `field-${path.replace(/\W/g, "-")}`;
     const choices = schema.enum || (schema.const !== undefined ? [schema.const] : null);
-    const usual = schema.default === undefined ? "" : plain(schema.default);
+    const usual = schema.default === undefined || schema.default === null ? "" : plain(schema.default);
     const common = { id, "data-path": path };
     let input;
     if (choices) {

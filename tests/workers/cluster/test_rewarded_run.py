@@ -1,0 +1,104 @@
+"""Rewards on a real Ray: a curriculum through stop and resume, and the end of dynamic sampling."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.records.shards import read_trajectory
+from engine.records.trajectory import Trajectory
+from tests.engine.telemetry.ingest_server import IngestServer
+from tests.workers.cluster.running import Cluster, Job, spec
+from workers.local.scratch import scratch_stack
+
+pytestmark = pytest.mark.stack
+
+SFT_STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with scratch_stack(only=("ray-head",)) as stack:
+        token = Path(stack.layout.ray_token).read_text().strip()
+        yield Cluster(stack.layout.ray_jobs_url, token)
+
+
+def weights(ingest: IngestServer) -> dict[int, float]:
+    name = "reward/process_weight"
+    return {e["step"]: e["values"][name] for e in ingest.of_kind("metrics") if name in e["values"]}
+
+
+def trained(ingest: IngestServer) -> list[Trajectory]:
+    found = []
+    for item in ingest.of_kind("trajectories"):
+        blob = ingest.blobs[item["shard"]]
+        for row in item["rows"]:
+            if row["purpose"] == "train":
+                part = blob[row["offset"] : row["offset"] + row["length"]]
+                found.append(read_trajectory(part))
+    return found
+
+
+def job(cluster: Cluster, ingest: IngestServer, folder: Path, told: dict[str, Any], number: int):
+    environment = {"CARAVAN_SPOOL": str(folder / "spool"), "OMP_NUM_THREADS": "1"}
+    return Job(cluster, ingest, folder / "storage", told, number, environment)
+
+
+def test_a_curriculum_moves_with_the_steps_and_goes_on_where_it_was(cluster, ingest, tmp_path):
+    """At a threshold of 0 an untrained model's success is steady, and length ramps in."""
+    told = spec(rl_steps=200)
+    told["reward"]["curriculum"] = {
+        "process": ["length"],
+        "success_above": 0.0,
+        "steady_steps": 3,
+        "ramp_steps": 10,
+        "weight_max": 0.3,
+    }
+    told["stages"][2]["dynamic_sampling"] = False  # equal outcomes are all it has at first
+    first = job(cluster, ingest, tmp_path, told, 1)
+    first.until(lambda: max(weights(ingest).values(), default=0) >= 0.05)
+    ingest.command = "stop"
+    assert first.end()["state"] == "stopped"
+    seen = weights(ingest)
+    steps = sorted(seen)
+    assert [seen[step] for step in steps[:3]] == [0, 0, 0]
+    said = [e["text"] for e in ingest.of_kind("log") if "Reward curriculum" in e["text"]]
+    assert len(said) == 1 and "length ramp in, up to a weight of 0.3" in said[0]
+    values = [e["values"] for e in ingest.of_kind("metrics")]
+    for name in ("exact_answer", "length", "outcome", "process"):
+        assert any(f"reward/{name}" in one for one in values)
+    groups: dict[str, set[float | None]] = {}
+    for one in trained(ingest):
+        groups.setdefault(one.group_id, set()).add(one.reward.process_weight)
+        assert one.reward.value == pytest.approx(sum(step.reward or 0.0 for step in one.steps))
+    assert all(len(found) == 1 for found in groups.values()), "a group has one weight"
+    assert max(weight or 0.0 for found in groups.values() for weight in found) > 0
+    last = ingest.of_kind("checkpoint")[-1]["step"]
+
+    ingest.calls.clear()
+    ingest.events.clear()
+    ingest.command = "run"
+    told["stages"][2]["steps"] = last + 2
+    assert job(cluster, ingest, tmp_path, told, 2).end()["state"] == "succeeded"
+    again = weights(ingest)
+    assert sorted(again) == [SFT_STEPS + last + 1, SFT_STEPS + last + 2]
+    before, after = seen[SFT_STEPS + last], again[SFT_STEPS + last + 1]
+    assert after in (pytest.approx(before), pytest.approx(before + 0.03)), "held, or a step on"
+    assert not [e for e in ingest.of_kind("log") if "steady" in e["text"]]
+
+
+def test_a_run_whose_groups_all_fail_ends_and_says_what_to_change(cluster, ingest, tmp_path):
+    told = spec()
+    told["reward"]["terms"] = [{"kind": "exact_answer", "weight": 1.0}]
+    told["stages"][2]["refill_rounds"] = 2
+    told["stages"][1]["steps"] = 2  # too few to answer anything
+    end = job(cluster, ingest, tmp_path, told, 1).end()
+    assert end["state"] == "failed"
+    assert end["reason"].startswith("Step 1 found no 3 groups that teach in 2 rounds of sampling")
+    assert "all failed" in end["reason"] and "easier tasks (hops)" in end["reason"]
+    assert [e["text"] for e in ingest.of_kind("log") if e["level"] == "error"] == [end["reason"]]
+    held = ingest.of_kind("pool")[-1]
+    gone = held["consumed"] + sum(held["discarded"].values())
+    assert held["produced"] == gone + held["waiting"] + held["leased"]
+    assert held["discarded"]["all_failed"] >= 3
