@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-RESIDUE = 1e-8  # of the larger one, or of 1
+RESIDUE = 1e-7  # of the larger one, or of 1; above what estimators take for no spread
 
 
 def differ(one: float, other: float) -> bool:

@@ -10,7 +10,7 @@ from engine.spec.base import Disagreement, Hops, Share, SpecModel
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.sampled import SampledStage
 
-REFILL_ROUNDS = 30
+REFILL_ROUNDS = 100
 
 
 class CriticSpec(SpecModel):
@@ -105,7 +105,7 @@ class RlStage(SampledStage):
         ge=1,
         le=1000,
         description="Batches that dynamic sampling may sample for one step before the run ends; "
-        "empty: 30",
+        "empty: 100",
     )
     steps: int = Field(70, ge=1)
     optimizer: OptimizerSpec = OptimizerSpec(betas=(0.9, 0.98), clip_norm=0.5, weight_decay=0.0)

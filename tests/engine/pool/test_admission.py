@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.algorithms.advantages import group_centred, group_normalised, leave_one_out
 from engine.pool.admission import Wanted, refusal, room, staleness
 
 counts = st.integers(0, 60)
@@ -105,6 +106,13 @@ def test_what_is_admitted_has_what_the_stage_wants(rewards, needs_spread):
     if not needs_spread:
         assert admitted == bool(valid)
     elif admitted:
-        assert max(valid) - min(valid) > 1e-9
+        assert max(valid) - min(valid) > 1e-8
     else:
-        assert len(valid) < 2 or max(valid) - min(valid) < 1e-7
+        assert len(valid) < 2 or max(valid) - min(valid) < 1e-6
+
+
+@given(st.lists(st.none() | st.sampled_from([0.0, 1.0]) | st.floats(-1e6, 1e6), max_size=64))
+def test_what_is_admitted_for_its_differences_teaches_by_them(rewards):
+    if refusal(rewards, 0, 0, 4, Wanted()) is None:
+        for estimate in (group_normalised, group_centred, leave_one_out):
+            assert any(estimate(rewards))

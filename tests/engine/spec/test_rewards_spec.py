@@ -52,7 +52,7 @@ def test_groups_need_spread_where_the_advantage_compares_them(
 ) -> None:
     made = RlStage(**stage)
     assert made.needs_spread() == spread
-    assert made.sampling_rounds() == (30 if spread else None)
+    assert made.sampling_rounds() == (100 if spread else None)
     assert made.needs_reward()
 
 

@@ -7,7 +7,7 @@ from operator import mul
 from typing import Any
 
 CHECKPOINT_EVERY = 10  # steps of reinforcement
-REASONS = ("stale", "zero_variance", "infra_error", "truncated")
+REASONS = ("stale", "all_solved", "all_failed", "no_valid_reward")
 
 
 @dataclass
@@ -136,7 +136,7 @@ class Pool:
         made = batch + self.random.randint(-4, 6)
         self.produced += made
         self.waiting += made
-        for reason, chance in zip(REASONS, (0.01, 0.12, 0.005, 0.01), strict=True):
+        for reason, chance in zip(REASONS, (0.01, 0.1, 0.02, 0.005), strict=True):
             lost = min(self.waiting, sum(self.random.random() < chance for _ in range(made)))
             self.waiting -= lost
             self.discarded[reason] += lost
