@@ -112,7 +112,19 @@ def test_validation_tells_without_launching(api: Api) -> None:
     assert good["valid"] and good["spec"]["seed"] == 0
     bad = api("POST", "specs/validate", {"text": "name: [1"}).json()
     assert not bad["valid"] and bad["problems"]
+    assert bad["plan"] is None and bad["advice"] is None
     assert not Run.objects.exists()
+
+
+def test_validation_plans_the_run_for_the_devices_that_are_named(api: Api) -> None:
+    own = api("POST", "specs/validate", {"spec": SPEC}).json()
+    assert own["plan"]["memory"] > 0
+    assert own["advice"]["devices"].endswith("xcpu")
+    named = api("POST", "specs/validate", {"spec": SPEC, "devices": "8xH100"}).json()
+    assert named["advice"]["devices"] == "8xH100-80"
+    wrong = api("POST", "specs/validate", {"spec": SPEC, "devices": "8xTPU"})
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["path"] == "devices"
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from webapp.accounts.models import Role
 from webapp.experiments import queries, recipes, services
 from webapp.experiments.api import checkpoints, runs, schemas
 from webapp.experiments.models import Preset, Run
+from webapp.experiments.planning import planned
 from webapp.problems import RefusedError, invalid_field
 from webapp.rest.schemas import Label, Person
 
@@ -70,10 +71,11 @@ def save_preset(request: HttpRequest, data: PresetIn) -> Any:
 
 
 class SpecIn(Schema):
-    """Either YAML text or data."""
+    """Either YAML text or data; devices as 8xH100-80, to plan for others than its own cores."""
 
     text: str | None = None
     spec: dict[str, Any] | None = None
+    devices: str = ""
 
 
 class SpecProblemOut(Schema):
@@ -85,11 +87,13 @@ class Validation(Schema):
     valid: bool
     problems: list[SpecProblemOut]
     spec: dict[str, Any] | None  # complete, with every default
+    plan: dict[str, Any] | None  # memory by phase and component, FLOPs and time of the run
+    advice: dict[str, Any] | None  # which algorithms fit the devices, what breaks, what helps
 
 
 @router.post("/specs/validate", response=Validation)
 def validate_spec(request: HttpRequest, data: SpecIn) -> Any:
-    """What is wrong with a spec, by field path; nothing is launched."""
+    """What is wrong with a spec, by field path, or else what its run takes; nothing is launched."""
     if data.text is not None:
         spec, problems = load_spec(data.text)
     else:
@@ -98,6 +102,7 @@ def validate_spec(request: HttpRequest, data: SpecIn) -> Any:
         "valid": spec is not None,
         "problems": [{"path": p.path, "message": p.message} for p in problems],
         "spec": spec and spec.model_dump(mode="json"),
+        **(planned(spec, data.devices) if spec else {"plan": None, "advice": None}),
     }
 
 

@@ -9,12 +9,13 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from engine.planner import plan_run
+from engine.planner import DEVICES
 from engine.spec import ExperimentSpec, load_spec
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import services, spec_text
 from webapp.experiments.models import Experiment, Preset, Run
+from webapp.experiments.planning import planned
 from webapp.experiments.queries import config_differences
 from webapp.experiments.queries import spec_text as text_of
 from webapp.experiments.recipes import Recipe, recipe, recipes
@@ -52,6 +53,7 @@ def launch(request: HttpRequest, project: Project) -> HttpResponse:
         "values": values,
         "refused": refused,
         "schema": ExperimentSpec.model_json_schema(),
+        "devices": [f"8x{device.name}" for device in DEVICES.values()],
         "experiments": Experiment.objects.filter(project=project).order_by("-created_at")[:100],
     }
     status = refused.status if refused else 200
@@ -103,9 +105,9 @@ def _launch(
 @require_POST
 @page_of(Project.objects.all(), Role.EDITOR)
 def check(request: HttpRequest, project: Project) -> HttpResponse:
-    """For the editor: {text, change?: {path, value?}, parent?} -> the text with the change made,
-    what it says as data, what is wrong with it and where, what its run takes, and how it differs
-    from its parent.
+    """For the editor: {text, change?: {path, value?}, parent?, devices?} -> the text with the
+    change made, what it says as data, what is wrong with it and where, what its run takes, what
+    fits the devices, and how it differs from its parent.
     """
     try:
         given = json.loads(request.body)
@@ -128,7 +130,7 @@ def check(request: HttpRequest, project: Project) -> HttpResponse:
             "text": text,
             "data": spec_text.data_of(text),
             "spec": spec.model_dump(mode="json") if spec else None,
-            "plan": plan_run(spec).figures() if spec else None,
+            **_planned(spec, str(given.get("devices") or "")),
             "problems": [
                 {
                     "path": item.path,
@@ -140,6 +142,16 @@ def check(request: HttpRequest, project: Project) -> HttpResponse:
             "differences": differences,
         }
     )
+
+
+def _planned(spec: ExperimentSpec | None, devices: str) -> dict[str, Any]:
+    """What the run takes; where the devices cannot be read, why, and the rest all the same."""
+    if spec is None:
+        return {"plan": None, "advice": None, "devices_problem": ""}
+    try:
+        return {**planned(spec, devices), "devices_problem": ""}
+    except RefusedError as error:
+        return {**planned(spec, ""), "advice": None, "devices_problem": error.detail}
 
 
 def _changed(text: str, change: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ const root = /** @type {HTMLFormElement} */ (one("#launch"));
 const verdict = /** @type {HTMLElement} */ (one("#verdict"));
 const problems = /** @type {HTMLElement} */ (one("#problems"));
 const button = /** @type {HTMLButtonElement} */ (one("#launch-button"));
+const devices = /** @type {HTMLInputElement} */ (one("#devices"));
 const editor = new Editor(/** @type {HTMLTextAreaElement} */ (one("#spec")), /** @type {HTMLElement} */ (one("#gutter")), typed);
 const form = new Form(/** @type {HTMLElement} */ (one("#spec-form")), pageData("spec-schema"), (change) => check(change));
 
@@ -33,7 +34,7 @@ async function check(change) {
   const text = editor.text;
   let answer;
   try {
-    answer = await api(root.dataset.check || "", { body: { text, change, parent: root.dataset.parent } });
+    answer = await api(root.dataset.check || "", { body: { text, change, parent: root.dataset.parent, devices: devices.value } });
   } catch (error) {
     verdict.textContent = /** @type {Error} */ (error).message;
     verdict.className = "small error-text";
@@ -44,7 +45,7 @@ async function check(change) {
   show(answer);
 }
 
-/** @param {{data: any, spec: any, problems: Found[], plan: import("./planner.js").Plan | null, differences: any[]}} answer */
+/** @param {{data: any, spec: any, problems: Found[], plan: import("./planner.js").Plan | null, advice: import("./advice.js").Advice | null, devices_problem: string, differences: any[]}} answer */
 function show(answer) {
   const found = answer.problems;
   button.disabled = found.length > 0;
@@ -53,7 +54,8 @@ function show(answer) {
   problems.replaceChildren(...found.map((one_) => h("button", { type: "button", class: "problem", onclick: () => editor.goTo(one_.line) }, h("span", { class: "faint" }, one_.line ? t("line %(n)s", { n: one_.line }) : ""), h("code", {}, one_.path), h("span", {}, one_.message))));
   editor.mark(new Set(found.map((one_) => one_.line).filter((line) => line !== null)));
   if (answer.data && typeof answer.data === "object") form.show(answer.data, found);
-  one("#plan")?.replaceChildren(...planner(answer.plan));
+  one("#plan")?.replaceChildren(...planner(answer.plan, answer.advice));
+  one("#devices-problem")?.replaceChildren(answer.devices_problem);
   const box = one("#differences");
   if (box) {
     box.replaceChildren(...(answer.differences.length ? [h("table", { class: "table" }, h("tbody", {}, ...answer.differences.map(difference)))] : [h("p", { class: "card-body muted" }, found.length ? t("Shown once the spec is valid.") : t("Nothing yet."))]));
@@ -66,6 +68,7 @@ function difference(row) {
   return h("tr", {}, h("td", { class: "small" }, h("code", {}, row.path), h("div", { class: "diff" }, h("div", { class: "removed" }, text(row.values[0])), h("div", { class: "added" }, text(row.values[1])))));
 }
 
+devices.addEventListener("input", typed);
 root.addEventListener("submit", () => {
   button.disabled = true;
   button.textContent = t("Launching …");

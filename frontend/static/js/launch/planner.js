@@ -1,52 +1,52 @@
-/** What the run of a spec takes: memory by component, FLOPs, and tokens at the most. */
+/** What the run of a spec takes: memory by phase and component, time and FLOPs, and what fits. */
 
 import { h } from "../dom.js";
-import { number, size } from "../format.js";
+import { duration, number, size } from "../format.js";
 import { t } from "../i18n.js";
+import { adviceOn } from "./advice.js";
+import { memoryBars } from "./memory_bars.js";
+import { limitName, partName } from "./words.js";
 
-/** @typedef {{kind: string, steps: number, tokens: number, training_flops: number, generation_flops: number}} Stage */
+/** @typedef {import("./memory_bars.js").Phase} Phase */
+/** @typedef {{seconds: number, limiting: string, limit: string}} Time */
+/** @typedef {{kind: string, steps: number, tokens: number, training_flops: number, generation_flops: number, phases: Phase[], time: Time}} Stage */
 /**
  * @typedef {{
- *   parameters: {total: number}, length: number, slots: number,
- *   trainer: {weights: number, gradients: number, optimizer: number, copy: number, total: number},
- *   rollout: {weights: number, states: number, kv: number, total: number},
+ *   parameters: {total: number}, length: number, slots: number, rollout_phase: Phase,
  *   trained_token_flops: number, generated_token_flops: number, stages: Stage[],
+ *   memory: number, seconds: number,
  * }} Plan
  */
 
 /**
  * @param {Plan | null} plan null where the spec is not valid
+ * @param {import("./advice.js").Advice | null} advice null where the devices cannot be read
  * @returns {HTMLElement[]}
  */
-export function planner(plan) {
+export function planner(plan, advice) {
   if (!plan) return [h("p", { class: "muted" }, t("Shown once the spec is valid."))];
-  const { trainer, rollout } = plan;
   return [
-    facts(t("Model"), [[t("parameters"), number(plan.parameters.total)]]),
-    facts(t("Memory of a trainer process"), [
-      [t("weights"), size(trainer.weights)],
-      [t("gradients"), size(trainer.gradients)],
-      [t("optimizer"), size(trainer.optimizer)],
-      [t("copy for products"), size(trainer.copy)],
-      [t("together"), size(trainer.total)],
+    facts(t("Model"), [
+      [t("parameters"), number(plan.parameters.total)],
+      [t("all processes"), size(plan.memory)],
+      [t("all steps, about"), duration(plan.seconds)],
     ]),
-    facts(t("Memory of a rollout worker, %(n)s slots", { n: plan.slots }), [
-      [t("weights"), size(rollout.weights)],
-      [t("states"), size(rollout.states)],
-      [t("keys and values"), size(rollout.kv)],
-      [t("together"), size(rollout.total)],
-    ]),
-    facts(t("FLOPs at %(n)s tokens", { n: number(plan.length) }), [
-      [t("trained token"), flops(plan.trained_token_flops)],
-      [t("generated token"), flops(plan.generated_token_flops)],
-    ]),
+    ...plan.stages.map((stage) => memoryBars(t("Memory of a trainer process, %(stage)s", { stage: stage.kind }), stage.phases)),
+    memoryBars(t("Memory of a rollout worker, %(n)s slots", { n: plan.slots }), [plan.rollout_phase]),
     ...plan.stages.map((stage) =>
       facts(t("A step of %(stage)s, at the most", { stage: stage.kind }), [
         [t("tokens"), number(stage.tokens)],
         [t("FLOPs"), flops(stage.training_flops + stage.generation_flops)],
+        [t("time, about"), duration(stage.time.seconds)],
+        [t("limited by"), `${partName(stage.time.limiting)}: ${limitName(stage.time.limit)}`],
       ]),
     ),
-    h("p", { class: "hint" }, t("Activations come on top; short trajectories and shared prefixes take away.")),
+    facts(t("FLOPs at %(n)s tokens", { n: number(plan.length) }), [
+      [t("trained token"), flops(plan.trained_token_flops)],
+      [t("generated token"), flops(plan.generated_token_flops)],
+    ]),
+    ...(advice ? [adviceOn(advice)] : []),
+    h("p", { class: "hint" }, t("Times are estimates without tools and evaluations; short trajectories and shared prefixes take away.")),
   ];
 }
 
