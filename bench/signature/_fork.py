@@ -80,8 +80,13 @@ def policy(game: Game, draw: torch.Generator, seed: int) -> HybridForCausalLM:
 
 def all_logprobs(model: HybridForCausalLM, game: Game, prompts: Tensor, actions: Tensor) -> Tensor:
     """Log-probs [rows, steps, actions] of every action at each step, after those before it."""
-    ids = torch.cat([prompts[:, None] + game.actions, actions[:, :-1]], dim=1)
-    return torch.log_softmax(model.logits(model.hidden(ids))[..., : game.actions], dim=-1)
+    logits = model.logits(model.hidden(contexts(game, prompts, actions)))
+    return torch.log_softmax(logits[..., : game.actions], dim=-1)
+
+
+def contexts(game: Game, prompts: Tensor, actions: Tensor) -> Tensor:
+    """Ids [rows, steps] of what is known before each action: the prompt and the actions so far."""
+    return torch.cat([prompts[:, None] + game.actions, actions[:, :-1]], dim=1)
 
 
 def logprobs(model: HybridForCausalLM, game: Game, prompts: Tensor, actions: Tensor) -> Tensor:
@@ -184,14 +189,13 @@ def policy_losses(
     loss: Loss, bounds: Mapping[Bound, float], current: Tensor, anchor: Tensor, advantages: Tensor
 ) -> Tensor:
     """What a policy loss of ours says of each token; all [rows, steps], rows are trajectories."""
-    rows, steps = current.shape
+    mean, steps = (current.detach() - anchor).mean(1), current.shape[1]
     tokens = Tokens(
         logprobs=current.flatten(),
-        behaviour=anchor.flatten(),
+        anchor=anchor.flatten(),
         advantages=advantages.flatten(),
-        sequence=torch.arange(rows).repeat_interleave(steps),
+        mean_log_ratio=mean.repeat_interleave(steps),
         bounds=bounds,
-        correction="none",
     )
     return LOSSES[loss](tokens).losses.view_as(current)
 
