@@ -1,6 +1,7 @@
 """The experiment specification: what a run is launched with. Imports no torch."""
 
 from engine.spec.base import hop_category
+from engine.spec.dpo import DpoStage
 from engine.spec.evaluate import EvaluateStage
 from engine.spec.experiment import (
     CheckpointSpec,
@@ -18,10 +19,12 @@ from engine.spec.loading import SpecProblem, load_spec, problems_of, spec_hash
 from engine.spec.opd import OpdStage, TeacherSpec
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.rl import RlStage
-from engine.spec.stages import SftStage, SynthesiseStage
+from engine.spec.sft import SftStage
+from engine.spec.stages import SynthesiseStage
 
 __all__ = [
     "CheckpointSpec",
+    "DpoStage",
     "EnvironmentSpec",
     "EvaluateStage",
     "EvaluationSpec",

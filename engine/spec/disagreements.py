@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 
-from engine.spec import evaluate, lineage, opd, optimizer, rewards, rl
+from engine.spec import dpo, evaluate, lineage, opd, optimizer, rewards, rl, sft
 from engine.spec.base import Disagreement, hop_category
+from engine.spec.dpo import DpoStage
 from engine.spec.evaluate import EvaluateStage
 from engine.spec.experiment import ExperimentSpec, ModelSpec
 from engine.spec.opd import OpdStage
 from engine.spec.rl import RlStage
 from engine.spec.sampled import SampledStage
-from engine.spec.stages import SftStage, SynthesiseStage
+from engine.spec.sft import SftStage
+from engine.spec.stages import SynthesiseStage
 
 
 def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
@@ -156,11 +158,10 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
                 (f"{path}.optimizer.warmup_steps", f"{path}.steps"),
             )
         yield from optimizer.disagreements_of(stage.optimizer, f"{path}.optimizer")
-        if isinstance(stage, SftStage) and not any(first.demonstrations.values()):
-            yield Disagreement(
-                "This stage learns from demonstrations, and none are asked for.",
-                (f"{path}.kind", "stages.0.demonstrations"),
-            )
+        if isinstance(stage, SftStage):
+            yield from sft.disagreements_of(stage, first, spec.rollout.slots, path)
+        if isinstance(stage, DpoStage):
+            yield from dpo.disagreements_of(stage, first, spec.rollout.slots, path)
         if isinstance(stage, SampledStage):
             yield from _of_sampled(spec, first, stage, path)
         if isinstance(stage, RlStage):

@@ -8,7 +8,8 @@ from pydantic import Field
 from engine.spec.base import Disagreement
 from engine.spec.lineage import TrainedStage
 from engine.spec.optimizer import OptimizerSpec
-from engine.spec.practice import PracticeSpec
+from engine.spec.practice import PracticeSpec, practice_disagreements
+from engine.spec.stages import SynthesiseStage
 
 PairLoss = Literal["sigmoid", "ipo", "sigmoid_norm", "sft"]
 BETA = 0.1
@@ -53,8 +54,11 @@ class DpoStage(TrainedStage):
         return BETA if self.beta is None else self.beta
 
 
-def disagreements_of(stage: DpoStage, path: str) -> Iterator[Disagreement]:
-    """Fields of the stage that cannot be honoured together."""
+def disagreements_of(
+    stage: DpoStage, first: SynthesiseStage, slots: int, path: str
+) -> Iterator[Disagreement]:
+    """Fields of the stage that cannot be honoured together, or with the first stage."""
+    yield from practice_disagreements(stage.practice, first.tasks, slots, f"{path}.practice")
     if stage.loss == "sft":
         for name in ("beta", "rpo_weight"):
             if getattr(stage, name):

@@ -6,10 +6,12 @@ from pydantic import Field
 
 from engine.rewards.scheme import RewardScheme
 from engine.spec.base import Hops, Share, SpecModel
+from engine.spec.dpo import DpoStage
 from engine.spec.evaluate import EvaluateStage, Temperature, Trials
 from engine.spec.opd import OpdStage
 from engine.spec.rl import RlStage
-from engine.spec.stages import SftStage, SynthesiseStage
+from engine.spec.sft import SftStage
+from engine.spec.stages import SynthesiseStage
 
 
 class GraphSpec(SpecModel):
@@ -79,7 +81,8 @@ class ModelSpec(SpecModel):
 
 
 Stage = Annotated[
-    SynthesiseStage | SftStage | RlStage | OpdStage | EvaluateStage, Field(discriminator="kind")
+    SynthesiseStage | SftStage | RlStage | DpoStage | OpdStage | EvaluateStage,
+    Field(discriminator="kind"),
 ]
 
 

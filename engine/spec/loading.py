@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -11,13 +11,14 @@ from pydantic import ValidationError
 from engine.rewards.presets import preset
 from engine.spec.algorithms import with_our_names
 from engine.spec.disagreements import disagreements
-from engine.spec.experiment import ExperimentSpec
+from engine.spec.experiment import ExperimentSpec, Stage
 
 TRUNCATED = (
     "Sampling from a part of the distribution is not offered: a token outside that part of the "
     "trained policy's distribution would have no log-probability, hence no importance weight. "
     "Remove this field; a lower temperature narrows the distribution."
 )
+KINDS = ", ".join(repr(one.model_fields["kind"].default) for one in get_args(get_args(Stage)[0]))
 NOT_OFFERED = dict.fromkeys(("rollout.top_p", "rollout.top_k", "rollout.min_p"), TRUNCATED)
 
 
@@ -113,7 +114,7 @@ def _problem(item: Any) -> SpecProblem:
         del parts[2]  # the stage's kind, which pydantic adds and the user never wrote
     path = ".".join(part for part in parts if part != "[key]")
     if item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-        expected = item["ctx"].get("expected_tags", "'synthesise', 'sft', 'rl'")
+        expected = item["ctx"].get("expected_tags", KINDS)
         return SpecProblem(f"{path}.kind", f"This must be one of {expected}.")
     if item["type"] == "extra_forbidden":
         unknown = "This field does not exist; check the spelling or remove it."

@@ -164,7 +164,7 @@ class Attempt:
 
     def save(self, index: int, step: int, final: bool = False) -> None:
         """Write a checkpoint; complete, and known to a later attempt, on return."""
-        if self.saved == (index, step):
+        if self.saved == (index, step) and not final:  # a stage may end where another was stopped
             return
         name = f"checkpoints/attempt-{self.number}/stage-{index}-step-{step:06d}"
         parent = self.parent(index)

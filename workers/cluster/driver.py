@@ -20,11 +20,11 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from engine.pool.admission import NoBatchError
-from engine.spec import EvaluateStage, OpdStage, RlStage, SftStage, SynthesiseStage
+from engine.spec import DpoStage, EvaluateStage, OpdStage, RlStage, SftStage, SynthesiseStage
 from engine.spec.code import code_version
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
 from engine.telemetry.reporter import Reporter
-from workers.cluster import judging, limits, stages
+from workers.cluster import judging, limits, stages, supervised
 from workers.cluster.attempt import Attempt, Position, newest_position
 from workers.cluster.control import Control
 from workers.cluster.crew import Crew, RevokedAttemptError, TerminatedError
@@ -164,11 +164,15 @@ def take_stages(attempt: Attempt) -> End:
 
 
 def _work(
-    attempt: Attempt, index: int, stage: SftStage | RlStage | OpdStage | EvaluateStage
+    attempt: Attempt,
+    index: int,
+    stage: SftStage | RlStage | DpoStage | OpdStage | EvaluateStage,
 ) -> dict[str, Any] | None:
     attempt.enter(index, attempt.start_step(index))
     if isinstance(stage, SftStage):
-        return stages.learn(attempt, index, stage)
+        return supervised.learn(attempt, index, stage)
+    if isinstance(stage, DpoStage):
+        return supervised.repair(attempt, index, stage)
     if isinstance(stage, EvaluateStage):
         return stages.evaluate(attempt, index, stage)
     return stages.reinforce(attempt, index, stage)

@@ -29,14 +29,28 @@ RL_FIGURES = {
     "loss_tokens": "train/tokens",
     **TREE_FIGURES,
 }
-SFT_FIGURES = {
-    "loss": "sft/loss",
-    "token_accuracy": "sft/token_accuracy",
+SUPERVISED_FIGURES = {
     "grad_norm": "train/grad_norm",
     "lr": "train/lr",
     "step_s": "train/step_s",
     "loss_tokens": "train/tokens",
     **TREE_FIGURES,
+}
+SFT_FIGURES = {
+    "loss": "sft/loss",
+    "token_accuracy": "sft/token_accuracy",
+    **SUPERVISED_FIGURES,
+}
+DPO_FIGURES = {
+    "loss": "dpo/loss",
+    "margin": "dpo/margin",
+    "accuracy": "dpo/accuracy",
+    "rewards_chosen": "dpo/rewards_chosen",
+    "rewards_rejected": "dpo/rewards_rejected",
+    "logps_chosen": "dpo/logps_chosen",
+    "logps_rejected": "dpo/logps_rejected",
+    "chosen_change": "dpo/chosen_change",
+    **SUPERVISED_FIGURES,
 }
 
 

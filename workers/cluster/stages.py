@@ -1,4 +1,4 @@
-"""The stages of a run: synthesise, learn from demonstrations, reinforce through the pool.
+"""The stages of a run: synthesise, reinforce through the pool; `supervised` has the others.
 
 Each returns its summary, or None where the end was asked for; everything is saved then.
 """
@@ -8,19 +8,16 @@ from statistics import fmean
 from typing import Any
 
 from engine.pool.admission import NoBatchError, Wanted
-from engine.spec import EvaluateStage, OpdStage, RlStage, SftStage
+from engine.spec import EvaluateStage, OpdStage, RlStage
 from engine.spec.sampled import SampledStage
 from workers.cluster import judging, limits, synthesised, teachers
 from workers.cluster.attempt import Attempt
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
-from workers.cluster.figures import RL_FIGURES, SFT_FIGURES, named
+from workers.cluster.figures import RL_FIGURES, named
 from workers.cluster.judging import Pending
 from workers.cluster.pool_actor import Batch, PoolPlan
 from workers.cluster.rewarding import sampling_metrics
-
-SFT_CHUNK_S = 1.0  # of supervised steps between two looks at what people wish
-TOLD_EVERY_S = 2.0
 
 
 def synthesise(attempt: Attempt, index: int) -> dict[str, Any] | None:
@@ -30,32 +27,6 @@ def synthesise(attempt: Attempt, index: int) -> dict[str, Any] | None:
         attempt.enter(index)
         summary = attempt.crew.synthesise(attempt.storage.place)
     return summary
-
-
-def learn(attempt: Attempt, index: int, stage: SftStage) -> dict[str, Any] | None:
-    """Supervised steps on the demonstrations, a second's worth at a time."""
-    attempt.begin(index)
-    step, chunk, told_at = attempt.start_step(index), 1, 0.0
-    every, last = attempt.spec.checkpoint.every_steps, stage.steps
-    while step < last:
-        if _wait_while_paused(attempt):
-            attempt.save(index, step)
-            return None
-        count = min(chunk, last - step, every - step % every)
-        figures = attempt.crew.all_trainers(
-            "sft_steps", count, limit_s=limits.STEP_S, what="supervised steps"
-        )[0]
-        for found in figures:
-            step += 1
-            attempt.reporter.metrics(attempt.steps_before(index) + step, named(found, SFT_FIGURES))
-        attempt.totals.trainer_step = attempt.steps_before(index) + step
-        chunk = max(1, int(SFT_CHUNK_S / figures[-1]["step_s"]))
-        if step % every == 0 or step == last:
-            attempt.save(index, step, final=step == last)
-        if time.monotonic() - told_at >= TOLD_EVERY_S:
-            told_at = time.monotonic()
-            attempt.enter(index, step)
-    return _judge(attempt, index, last)
 
 
 def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, Any] | None:
@@ -94,7 +65,7 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
     finally:
         attempt.control.on_latches(None)
     attempt.crew.all_rollouts("cease")
-    summary = _judge(attempt, index, stage.steps)
+    summary = judge(attempt, index, stage.steps)
     if summary is not None and isinstance(stage, OpdStage):
         found = teachers.completion_by_category(attempt, index, stage)
         attempt.reporter.metrics(attempt.totals.trainer_step, teachers.completion_metrics(found))
@@ -175,7 +146,7 @@ def _next_batch(attempt: Attempt, step: int) -> Batch | None:
     return None
 
 
-def _wait_while_paused(attempt: Attempt) -> bool:
+def wait_while_paused(attempt: Attempt) -> bool:
     """Hold while training is paused; True where the end was asked for."""
     control = attempt.control
     while control.latches.training and not control.wants_end:
@@ -210,7 +181,7 @@ def _evaluate_on_schedule(
     return judging.start(attempt, judging.scheduled(attempt.spec, "quick"), index, step)
 
 
-def _judge(attempt: Attempt, index: int, step: int) -> dict[str, Any] | None:
+def judge(attempt: Attempt, index: int, step: int) -> dict[str, Any] | None:
     """Play all held-out tasks with the weights at the end of a stage; the stage's summary."""
     attempt.fetch_weights()
     attempt.control.at("evaluate", index, step)

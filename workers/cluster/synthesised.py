@@ -26,7 +26,7 @@ def save(folder: Path, made: Synthesis) -> dict[str, Any]:
     made.tokenizer.save(folder / "tokenizer")
     for name in ("practice", "held_out", "quick"):
         _write(folder / f"{name}.jsonl.zst", map(vars, getattr(made, name)))
-    _write_demonstrations(folder / "demonstrations.npz", made.demonstrations)
+    write_demonstrations(folder, made.demonstrations)
     summary = {
         "tasks": len(made.training),
         "held_out": len(made.held_out),
@@ -147,15 +147,15 @@ def _write(path: Path, items: Iterable[dict[str, Any]]) -> None:
             file.write(json.dumps(item, ensure_ascii=False) + "\n")
 
 
-def _write_demonstrations(path: Path, made: list[Trajectory]) -> None:
-    """Tokens and masks end to end; a demonstration has one segment."""
-    segments = [one.segments[0] for one in made]
+def write_demonstrations(folder: Path, made: list[Trajectory]) -> None:
+    """Tokens and masks of all segments, end to end, as `Demonstrations` reads them."""
+    segments = [segment for one in made for segment in one.segments]
     np.savez(
-        path,
+        folder / "demonstrations.npz",
         ids=np.array([i for segment in segments for i in segment.ids], dtype=np.int32),
         mask=np.array([m for segment in segments for m in segment.loss_mask], dtype=np.bool_),
         lengths=np.array([len(segment.ids) for segment in segments], dtype=np.int64),
-        categories=np.array([one.category for one in made], dtype=np.str_),
+        categories=np.array([one.category for one in made for _ in one.segments], dtype=np.str_),
     )
 
 

@@ -1,6 +1,7 @@
 """One rank of the trainer as a Ray actor. The driver has every rank take the same step."""
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,11 @@ import ray
 
 from engine.records.events import TreeSnapshot
 from engine.records.trajectory import Trajectory
-from engine.spec import ExperimentSpec, OpdStage, SftStage, hop_category
+from engine.spec import DpoStage, ExperimentSpec, OpdStage, SftStage, hop_category
 from engine.spec.lineage import TrainedStage
-from workers.cluster import limits, synthesised
+from engine.synthesis.repair import Faults
+from workers.cluster import limits, practised, synthesised
+from workers.cluster.played import Play
 from workers.cluster.reporting import Address
 from workers.cluster.storage import RunStorage
 
@@ -31,6 +34,8 @@ class TrainerActor:
         self._reporter = address.reporter(f"trainer-{rank}")
         self._trainer: Any = None
         self._demonstrations: synthesised.Demonstrations | None = None
+        self._pairs: practised.Pairs | None = None
+        self._reference: list[tuple[float, float]] = []  # of each pair
         self._teachers: list[Teacher] = []
         self._storage = RunStorage(storage)
         self._steps_before = 0  # trainer steps of the stages before this one
@@ -102,17 +107,65 @@ class TrainerActor:
         self._trainer.load_weights(self._folder(checkpoint))
         self._trainer.version += 1  # samplers that hold other weights of this version reload
 
+    def practised(self, index: int) -> dict[str, Any]:
+        """Make what a stage learns from of what it played; its summary."""
+        return practised.make(self._storage, self._spec, index)
+
+    def faults(self, play: Play) -> Faults:
+        """How often calls failed in what was played."""
+        return practised.faults(self._storage, play)
+
+    def take_up(self, index: int, known: bool) -> None:
+        """Load what was made of a stage's practice. known: whether the reference of pairs lies on
+        the storage; otherwise it is computed, with the weights as they are, and kept there."""
+        stage, seed = self._spec.stages[index], self._spec.seed + index
+        if isinstance(stage, SftStage):
+            self._demonstrations = practised.accepted(self._storage, index, stage.batch_size, seed)
+            return
+        from engine.training.preference import references
+
+        assert isinstance(stage, DpoStage)
+        self._pairs = practised.Pairs(self._storage, index, stage.batch_size, seed)
+        found = practised.reference(self._storage, index) if known else None
+        if found is None:
+            with self._reporter.phases.phase("train"):
+                temperature = stage.practice.temperature
+                found = references(self._trainer, self._pairs.all, temperature)
+            if self._rank == 0:
+                practised.keep_reference(self._storage, index, found)
+        self._reference = found
+
     def sft_steps(self, count: int) -> list[dict[str, float]]:
         """Take this many steps of supervised learning; figures of each, with its seconds."""
         from engine.training.supervised import sft_step
 
-        assert self._demonstrations is not None
+        demonstrations = self._demonstrations
+        assert demonstrations is not None
+        return self._steps(count, lambda step: sft_step(self._trainer, demonstrations.batch(step)))
+
+    def dpo_steps(self, count: int) -> list[dict[str, float]]:
+        """Take this many steps of preference learning; figures of each, with its seconds."""
+        from engine.training.preference import preference_step
+
+        pairs, stage = self._pairs, self._trainer.stage
+        assert pairs is not None
+
+        def one_step(step: int) -> dict[str, float]:
+            places = pairs.batch(step)
+            batch = [pairs.all[place] for place in places]
+            reference = [self._reference[place] for place in places]
+            return preference_step(self._trainer, batch, reference, stage)
+
+        return self._steps(count, one_step)
+
+    def _steps(
+        self, count: int, one_step: Callable[[int], dict[str, float]]
+    ) -> list[dict[str, float]]:
         figures = []
         for _ in range(count):
             started = time.monotonic()
             with self._reporter.phases.phase("train"):
-                batch = self._demonstrations.batch(self._trainer.step)
-                found = sft_step(self._trainer, batch)
+                found = one_step(self._trainer.step)
             figures.append({**found, "step_s": time.monotonic() - started})
             self._tick()
         return figures
@@ -169,7 +222,7 @@ class TrainerActor:
 
     def _shown(self, stage: TrainedStage, seed: int) -> synthesised.Demonstrations | None:
         """The demonstrations that the stage learns from."""
-        if isinstance(stage, SftStage):
+        if isinstance(stage, SftStage) and stage.played is None:
             folder = synthesised.folder(self._storage)
             return synthesised.Demonstrations(folder, stage.batch_size, seed)
         if isinstance(stage, OpdStage) and (batch_size := stage.demonstrations_per_step):

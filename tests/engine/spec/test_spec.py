@@ -87,7 +87,7 @@ def test_there_are_recipes() -> None:
         # required fields and kinds
         (changed(name=...), "name"),
         (changed(stages=[]), "stages"),
-        (changed(stages__1__kind="dpo"), "stages.1.kind"),
+        (changed(stages__1__kind="pretrain"), "stages.1.kind"),
         (changed(stages__1__kind=...), "stages.1.kind"),
         (changed(pool__gate__shares={"3 hops": 0.5, "4 hops": 0.4}), "pool.gate.shares"),
     ],

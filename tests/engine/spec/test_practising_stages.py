@@ -1,0 +1,56 @@
+"""Stages that practise before they learn: what they need, and fields that nothing would read."""
+
+import pytest
+
+from engine.spec import DpoStage, SftStage, load_spec
+from engine.spec.practice import PracticeSpec
+
+SPEC = """
+name: tiny
+stages:
+  - {{kind: synthesise, tasks: {{"1": 60}}, demonstrations: {{"1": {shown}}}}}
+  - {stage}
+rollout: {{slots: 16}}
+evaluation: {{hops: [1]}}
+"""
+
+
+def problems(stage: str, shown: int = 50) -> dict[str, str]:
+    _, found = load_spec(SPEC.format(stage=stage, shown=shown))
+    return {one.path.removeprefix("stages.1."): one.message for one in found}
+
+
+@pytest.mark.parametrize("kind", ["{kind: dpo,", "{kind: sft, source: accepted,"])
+def test_practice_needs_tasks_of_its_hops_and_attempts_that_fit_into_a_worker(kind):
+    assert problems(f"{kind} practice: {{hops: [1], attempts: 16}}}}", shown=0) == {}
+    found = problems(f"{kind} practice: {{hops: [1, 3], attempts: 17}}}}")
+    assert "practises tasks of 3 hops; the first stage draws none" in found["practice.hops"]
+    assert "a worker keeps at most 16" in found["practice.attempts"]
+    assert "rollout.slots" in found
+
+
+def test_what_the_loss_does_not_read_is_refused():
+    start = "{kind: dpo, practice: {hops: [1]}, "
+    assert "does not read beta" in problems(start + "loss: sft, beta: 0.1}")["beta"]
+    assert "does not read rpo_weight" in problems(start + "loss: sft, rpo_weight: 1.0}")["loss"]
+    assert "it is of sigmoid" in problems(start + "loss: ipo, label_smoothing: 0.1}")["loss"]
+    assert problems(start + "label_smoothing: 0.1, rpo_weight: 1.0, beta: 0.3}") == {}
+    assert "label_smoothing" in problems(start + "label_smoothing: 0.5}")
+    assert "beta" in problems(start + "beta: 0.0}")
+
+
+def test_demonstrations_are_not_practised():
+    found = problems("{kind: sft, practice: {hops: [1]}, per_prompt: 2}")
+    assert set(found) == {"practice", "per_prompt", "source"}
+    assert "none are asked for" in problems("{kind: sft}", shown=0)["kind"]
+
+
+def test_defaults_are_filled_in_where_they_are_read():
+    assert (DpoStage().strength, DpoStage(beta=0.5).strength) == (0.1, 0.5)
+    assert SftStage().played is None
+    accepted = SftStage(source="accepted")
+    assert (accepted.played, accepted.kept_per_prompt) == (PracticeSpec(), 4)
+
+
+def test_the_kinds_are_named_where_there_is_none():
+    assert "'dpo'" in problems("{steps: 3}")["kind"]
