@@ -37,11 +37,6 @@ class StopReason(StrEnum):
         """True where a budget of tokens or of calls cut the episode short."""
         return self.is_out_of_tokens or self is StopReason.MAX_CALLS
 
-    @property
-    def is_truncation(self) -> bool:
-        """True where a limit on turns or tokens cut the episode off."""
-        return self in (StopReason.MAX_CALLS, StopReason.MAX_TURN_TOKENS, StopReason.MAX_TOKENS)
-
 
 @dataclass
 class Segment:

@@ -75,7 +75,7 @@ def gather(
             length = sum(sum(segment.loss_mask) for segment in one.segments)
             if one.trainable_reward is None or not length:
                 continue
-            trained = not (mask_truncated and one.stop_reason.is_truncation)
+            trained = not (mask_truncated and one.stop_reason.is_truncated)
             members.append(Member(one, number, place, trained, length if trained else 0))
             segments += one.segments
             rows += [len(members) - 1] * len(one.segments)
