@@ -6,19 +6,17 @@ goes on from an equal cold start with supervised steps on the same demonstration
 reinforcement learning took. Both are ordinary runs, to be looked at in the browser.
 """
 
-import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from bench._runs import to_the_end
 from bench.figures import Figure, Options
 from caravan import Client
 from workers.local.places import UserError
 
 RECIPE = "kg-search"
-POLL_S = 5
 SEEDS = 3
-LIMIT_S = 3600  # of one run, queueing included
 ENOUGH = 0.95  # a completion rate at the end that makes up for a small gain
 
 
@@ -78,18 +76,7 @@ def _run(client: Client, seed: int, arm: str, overrides: dict[str, Any]) -> dict
         name=f"bench-{arm}-seed-{seed}",
         tags=["bench"],
     )
-    deadline = time.monotonic() + LIMIT_S
-    while True:
-        found = client.run(launched["id"])
-        if found["ended_at"] is not None:
-            break
-        if time.monotonic() > deadline:
-            client.stop(launched["id"])
-            raise UserError(f"{launched['name']} did not end within {LIMIT_S / 60:.0f} minutes.")
-        time.sleep(POLL_S)
-    if found["state"] != "succeeded":
-        raise UserError(f"{found['name']} ended as {found['state']}: {found['state_reason']}")
-    return found
+    return to_the_end(client, launched)
 
 
 def _figures(judged: list[Judged]) -> list[Figure]:
