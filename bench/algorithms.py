@@ -52,7 +52,7 @@ def _figures(client: Client) -> list[Figure]:
         found = _fork(client, checkpoint["id"], recipe, cold_stages[0], last, name)
         runs.append(found["id"])
         figures.append(_judged(name, found))
-    compare = f"{client.http.url}/projects/{cold['project_id']}/compare/?runs={','.join(runs)}"
+    compare = f"{client.http.url}/projects/{cold['project']['id']}/compare/?runs={','.join(runs)}"
     return [*figures, Figure("algorithms", "runs", float(len(runs)), "", setup=compare)]
 
 
