@@ -15,6 +15,7 @@ from engine.spec.experiment import (
     RolloutSpec,
     TrainerSpec,
 )
+from engine.spec.lineage import LoraSpec
 from engine.spec.loading import SpecProblem, load_spec, problems_of, spec_hash
 from engine.spec.opd import OpdStage, TeacherSpec
 from engine.spec.optimizer import OptimizerSpec
@@ -31,6 +32,7 @@ __all__ = [
     "ExperimentSpec",
     "GateSpec",
     "GraphSpec",
+    "LoraSpec",
     "ModelSpec",
     "OpdStage",
     "OptimizerSpec",

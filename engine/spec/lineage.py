@@ -8,6 +8,15 @@ from engine.spec.base import Disagreement, SpecModel
 from engine.spec.optimizer import OptimizerSpec
 
 
+class LoraSpec(SpecModel):
+    """Adapters of low rank on every matrix of the layers; the weights they start from stay."""
+
+    rank: int = Field(16, ge=1, le=1024, description="Columns and rows of an adapter's factors")
+    alpha: float = Field(
+        32.0, gt=0, description="The product of the factors is scaled by alpha / rank"
+    )
+
+
 class TrainedStage(SpecModel):
     """A stage that changes the weights."""
 
@@ -17,6 +26,9 @@ class TrainedStage(SpecModel):
         ge=0,
         description="Number of the earlier training stage, from 0 on, with whose final weights "
         "this one begins; empty: the training stage before it",
+    )
+    lora: LoraSpec | None = Field(
+        None, description="Train adapters of low rank instead of the weights; empty: the weights"
     )
     steps: int
     optimizer: OptimizerSpec
@@ -57,10 +69,17 @@ def needed_by(stages: Sequence[SpecModel], index: int) -> list[int]:
 
 
 def disagreements_of(stages: Sequence[SpecModel]) -> Iterator[Disagreement]:
+    """Where stages begin, and what of them is trained."""
     for index, stage in enumerate(stages):
         if isinstance(stage, TrainedStage) and stage.start_from is not None:
             path = f"stages.{index}.start_from"
             yield from wrong_source(stages, index, stage.start_from, path, "begin with")
+        if isinstance(stage, TrainedStage) and stage.lora and stage.optimizer.kind == "muon":
+            yield Disagreement(
+                "muon makes all directions of a matrix equally large, which changes what an "
+                "adapter's thin factors mean: adapters are trained with adamw.",
+                (f"stages.{index}.lora", f"stages.{index}.optimizer.kind"),
+            )
 
 
 def wrong_source(

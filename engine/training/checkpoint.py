@@ -33,11 +33,14 @@ def save_checkpoint(
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     model.save_pretrained(work)
+    for name in (*tensors, *extra_files):
+        (work / name).parent.mkdir(exist_ok=True)
     for stem, named in tensors.items():
         save_file({k: v.contiguous() for k, v in named.items()}, work / f"{stem}.safetensors")
     for name, content in extra_files.items():
         (work / name).write_bytes(content)
-    files = {path.name: _describe(path) for path in sorted(work.iterdir())}
+    found = sorted(path for path in work.rglob("*") if path.is_file())
+    files = {path.relative_to(work).as_posix(): _describe(path) for path in found}
     (work / META).write_text(json.dumps({**meta, "files": files}, indent=1))
     files[META] = _describe(work / META)
     if folder.exists():

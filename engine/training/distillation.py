@@ -147,7 +147,7 @@ class _Step:
         hidden = self._trainer.policy.read(
             self._batch.rows(index),
             [self._groups[row] for row in index.tolist()],
-            lambda rows: rows.each(rows.hidden),
+            lambda rows: rows.each(rows.hidden).to(teacher.head_weight.dtype),
             teacher,
             (teacher.config.hidden_size,),
         )

@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 
 from engine.algorithms.batch import TokenBatch
 from engine.models.hybrid import HybridForCausalLM
 from engine.models.logprobs import Rows
+from engine.models.lora import add_lora, take_in
 from engine.optim.optimizer import StageOptimizer
-from engine.spec import OptimizerSpec, TrainerSpec
+from engine.spec import LoraSpec, OptimizerSpec, TrainerSpec
 from engine.training.passes import PaddedPass, Place, TreePass, passes
 from engine.trees.statistics import Work
 
@@ -59,13 +61,15 @@ class Learner:
         head: nn.Module | None = None,
     ) -> None:
         self.model, self.head = model, head
-        self.compute = model if dtype == torch.float32 else model.copy_in(dtype)
-        self.optimizer: StageOptimizer | None = None
         self._dtype, self._spec, self._ranks = dtype, spec, ranks
+        self.compute = self._copy()
+        self.adapted: PeftModel | None = None  # `model` with adapters, where only they are trained
+        self.optimizer: StageOptimizer | None = None
 
     def begin(self, spec: OptimizerSpec, steps: int) -> None:
         """A fresh optimizer for `steps` updates."""
-        parameters = dict(self.model.named_parameters())
+        named = self.model.named_parameters()
+        parameters = {name: parameter for name, parameter in named if parameter.requires_grad}
         tables = self.model.tables()
         if self.head is not None:
             extra = {f"head.{name}": p for name, p in self.head.named_parameters()}
@@ -74,6 +78,18 @@ class Learner:
         self.optimizer = StageOptimizer(
             parameters, spec, steps, self.model.fused_matrices(), tables
         )
+
+    def adapt(self, lora: LoraSpec, seed: int) -> None:
+        """From now on trains adapters alone, drawn by the seed: the same on every rank."""
+        self.adapted = add_lora(self.model, lora.rank, lora.alpha, seed)
+        self.compute = self._copy()
+
+    def take_in(self) -> None:
+        """Takes adapters into the weights, which train again; does nothing without adapters."""
+        if self.adapted is not None:
+            take_in(self.adapted)
+            self.adapted = None
+            self.compute = self._copy()
 
     def gradient(
         self, batch: TokenBatch, groups: Sequence[int], objective: Objective
@@ -151,9 +167,12 @@ class Learner:
                 master.grad += copied.grad
                 copied.grad = None
 
+    def _copy(self) -> HybridForCausalLM:
+        return self.model if self._dtype == torch.float32 else self.model.copy_in(self._dtype)
+
     def _parameters(self) -> list[nn.Parameter]:
         extra = [] if self.head is None else list(self.head.parameters())
-        return [*self.model.parameters(), *extra]
+        return [p for p in [*self.model.parameters(), *extra] if p.requires_grad]
 
     def _pairs(self) -> Iterator[tuple[nn.Parameter, nn.Parameter]]:
         """Each weight with its copy, where it has one."""

@@ -12,6 +12,13 @@ from engine.algorithms.batch import TokenBatch
 from engine.algorithms.tokens import Terms
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
 from engine.models.logprobs import Rows, TokenLogProbs
+from engine.models.lora import (
+    adapter_config,
+    adapter_tensors,
+    load_adapters,
+    merged_model,
+    merged_weights,
+)
 from engine.planner.configs import from_spec
 from engine.spec import ExperimentSpec, RlStage
 from engine.spec.lineage import TrainedStage
@@ -21,6 +28,8 @@ from engine.training.learner import AllReduce, Learner, Ranks
 from engine.training.passes import Place, samples_work
 from engine.training.precision import choose_precision
 from engine.trees.statistics import Cost, sharing
+
+ADAPTERS = "adapter/adapter_model"  # file stem, in a checkpoint of a stage that trains them
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +90,7 @@ class Trainer:
         """
         self.stage = stage
         self.critic = self.reference = None
+        self.policy.take_in()
         self._updates = 1
         if isinstance(stage, RlStage):
             self._updates = stage.updates_per_step
@@ -89,6 +99,8 @@ class Trainer:
                 self.critic.begin(stage)
             if stage.kl_weight:
                 self.reference = self.policy.frozen()
+        if stage.lora is not None:
+            self.policy.adapt(stage.lora, self.spec.seed)
         self.policy.begin(stage.optimizer, stage.steps * self._updates)
 
     @property
@@ -106,7 +118,9 @@ class Trainer:
         self.policy.running_optimizer.finished_steps += count
 
     def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights in fp32, for samplers."""
+        """A copy of the weights in fp32, for samplers; with adapters taken in, where there are."""
+        if self.policy.adapted is not None:
+            return merged_weights(self.policy.adapted)
         return {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
     def logprobs(
@@ -172,26 +186,36 @@ class Trainer:
     ) -> dict[str, dict[str, Any]]:
         """Writes a checkpoint folder, all or nothing; returns file -> {size, sha256}.
 
+        Its model has adapters taken in; they lie beside, in a folder that peft loads.
+
         `meta` (plain values) is kept beside version and step, `extra_files` verbatim.
         """
         tensors = {"optimizer": self.policy.running_optimizer.tensors()}
         if self.critic is not None:
             tensors |= self.critic.tensors()
+        model, files = self.model, dict(extra_files)
+        if (adapted := self.policy.adapted) is not None:
+            model = merged_model(adapted)
+            tensors[ADAPTERS] = adapter_tensors(adapted)
+            files["adapter/adapter_config.json"] = adapter_config(adapted)
         return save_checkpoint(
-            folder,
-            self.model,
-            tensors,
-            {**meta, "version": self.version, "step": self.step},
-            extra_files,
+            folder, model, tensors, {**meta, "version": self.version, "step": self.step}, files
         )
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Continues from a checkpoint of the stage that was begun; returns its meta data.
 
+        Where the stage trains adapters, the weights must be those that it began with.
+
         Raises CheckpointError where it is damaged. The version is the checkpoint's; a resumed run
         sets a higher one, since the old attempt may have published beyond it.
         """
-        meta = self.load_weights(folder)
+        if self.policy.adapted is None:
+            meta = self.load_weights(folder)
+        else:
+            meta = read_checkpoint(folder)
+            load_adapters(self.policy.adapted, read_tensors(folder, ADAPTERS))
+            self.policy.refresh()
         self.policy.running_optimizer.load_tensors(read_tensors(folder, "optimizer"))
         if self.critic is not None:
             self.critic.load(folder)
@@ -204,6 +228,7 @@ class Trainer:
         Raises CheckpointError where it is damaged.
         """
         meta = read_checkpoint(folder)
+        self.policy.take_in()
         self.model.load_state_dict(read_tensors(folder, "model"))
         self.policy.refresh()
         return meta

@@ -10,6 +10,7 @@ import torch
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
 from engine.records.trajectory import Trajectory
 from engine.spec.opd import OpdStage, TeacherSpec
+from engine.training import trainer as module
 from engine.training.checkpoint import CheckpointError
 from engine.training.distillation import LOG_RATIO_CAP, opd_step
 from engine.training.teachers import Teacher, load_teacher
@@ -226,6 +227,21 @@ def test_the_student_comes_to_say_what_each_teacher_says_of_its_tasks() -> None:
     found = [opd_step(trainer, teachers, groups) for _ in range(30)]
     for name in ("divergence/stage-1", "divergence/stage-2"):
         assert found[-1][name] < 0.6 * found[0][name], name
+
+
+def test_in_bfloat16_it_comes_near_to_what_float32_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        module, "choose_precision", lambda wanted: (getattr(torch, wanted), "as asked")
+    )
+    found = []
+    for precision in ("float32", "bfloat16"):
+        trainer, teachers = make_trainer(precision), make_teachers()
+        trainer.begin(opd(reward_weight=0.5))
+        for teacher in teachers:
+            teacher.model.body_(trainer.dtype)
+        found.append(opd_step(trainer, teachers, make_lessons()[0]))
+    for name in ("loss", "divergence", "divergence/stage-2", "grad_norm"):
+        assert found[1][name] == pytest.approx(found[0][name], rel=0.05), name
 
 
 def test_nothing_sampled_makes_no_update_and_counts_as_a_step() -> None:
