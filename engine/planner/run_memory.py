@@ -62,12 +62,14 @@ def trainer_memory(
 ) -> TrainerMemory:
     """What a learner holds; of several optimizers the largest counts."""
     count = parameters(model)
-    copied = in_blocks(model) if precision == "bfloat16" else 0
+    copied = 0
+    if precision == "bfloat16":  # routers are copied as they are
+        copied = BF16 * in_blocks(model) + FP32 * _routers(model)
     return TrainerMemory(
         weights=FP32 * count.total,
         gradients=FP32 * count.total,
         optimizer=max((optimizer_bytes(model, one) for one in optimizers), default=0),
-        copy=2 * BF16 * copied,
+        copy=2 * copied,
     )
 
 
@@ -108,8 +110,11 @@ def optimizer_bytes(model: Architecture, spec: OptimizerSpec) -> int:
 def in_blocks(model: Architecture) -> int:
     """Parameters that take the precision of products: all but embedding, head and routers."""
     count = parameters(model)
-    routers = sum(model.width * layer.mlp.experts for layer in model.layers)
-    return count.total - count.embedding - count.head - routers
+    return count.total - count.embedding - count.head - _routers(model)
+
+
+def _routers(model: Architecture) -> int:
+    return sum(model.width * layer.mlp.experts for layer in model.layers)
 
 
 def trainer_phases(

@@ -148,12 +148,16 @@ def learner_bytes(learner: Learner) -> int:
     return held(*masters, *beside, *moments) + gradients_of_copy
 
 
+@pytest.mark.parametrize("experts", [1, 3])
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_policy_critic_and_reference_are_as_large_as_planned(precision: str, kind: str) -> None:
+def test_policy_critic_and_reference_are_as_large_as_planned(
+    precision: str, kind: str, experts: int
+) -> None:
     spec = recipe()
     trainer_spec = spec.trainer.model_copy(update={"precision": precision})
-    spec = spec.model_copy(update={"trainer": trainer_spec})
+    policy = spec.model.model_copy(update={"experts": experts})
+    spec = spec.model_copy(update={"trainer": trainer_spec, "model": policy})
     optimizer = OptimizerSpec(kind=kind)  # type: ignore[arg-type]
     stage = RlStage(algorithm="ppo", kl_weight=0.1, optimizer=optimizer)
     config = HybridConfig.from_spec(spec.model, spec.model.vocab_size, pad_id=0, end_id=1)
