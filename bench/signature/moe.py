@@ -43,7 +43,7 @@ from engine.algorithms.returns import generalised_advantages, whitened
 from engine.algorithms.values import value_losses
 from engine.models.hybrid import HybridForCausalLM
 from engine.models.value_head import ValueHead
-from engine.spec.algorithms import LOSS_BOUNDS
+from engine.spec.algorithms import LOSS_BOUNDS, Loss
 
 RATES = (1e-3, 3e-3, 1e-2)
 ARMS = tuple(f"{kind}-{rate:g}" for kind in ("ppo", "cispo") for rate in RATES)
@@ -74,7 +74,7 @@ def run_one(settings: Settings, arm: str, seed: int) -> Outcome:
     model = policy(game, draw, seed)
     optimizer = optimizer_of(model, float(rate))
     critic = Critic(model, settings) if kind == "ppo" else None
-    loss = "ppo" if critic else "cispo"
+    loss: Loss = "ppo" if critic else "cispo"
 
     def objective(current: Tensor, part: Rollout, rows: Tensor) -> Tensor:
         bounds = LOSS_BOUNDS[loss]
