@@ -185,5 +185,6 @@ EXPERIMENT = Experiment(
     judge=judge,
     draw=draw,
     panels=3,
+    seeds=8,
 )
 run = EXPERIMENT.run
