@@ -227,3 +227,15 @@ def query(context: Any, **changes: Any) -> str:
         else:
             given[name] = str(value)
     return "?" + given.urlencode()
+
+
+@register.filter
+def unlocalised(value: float) -> str:
+    """A number for an attribute, whatever the language of the page."""
+    return f"{value:g}"
+
+
+@register.filter
+def tool_ms(lengths: Any) -> float | None:
+    """Milliseconds in tools of the mean trajectory; None where there is none."""
+    return None if lengths is None else 1000 * float(lengths.tool_s)

@@ -208,6 +208,8 @@ class EvaluationDone(Item):
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     path: Annotated[str, Field(max_length=500, description="Relative to the run's storage")]
     report: dict[str, Any]  # see engine.evaluation.report.Report
+    # loss and token_accuracy on those that nothing learns from; empty: not measured
+    demonstrations: dict[Name, Number] = {}
 
 
 class Gap(Item):

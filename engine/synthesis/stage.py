@@ -7,6 +7,7 @@ from itertools import cycle, islice
 
 from engine.environments.kg_search import KgSearch, KnowledgeGraph, task_graph
 from engine.environments.protocol import Task
+from engine.evaluation.plan import EvaluationPlan
 from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, SynthesiseStage
 from engine.synthesis.demonstrations import Demonstration, Demonstrator, tokenise
@@ -16,6 +17,7 @@ from engine.synthesis.tokenizer import Tokenizer
 
 Progress = Callable[[int, int, str], None]  # done, total, what
 PROGRESS_EVERY = 500
+HELD_BACK = 64  # demonstrations that show how likely they are, while nothing learns from them
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Synthesis:
 
     `practice` are the training tasks that were not demonstrated (where all tasks of a number of
     hops were, all of them). `quick` are the tasks of evaluations during training; they have none in
-    common with `held_out`.
+    common with `held_out`. `held_back` demonstrate some of them, and nothing is learned from it.
     """
 
     graph: KnowledgeGraph
@@ -35,6 +37,7 @@ class Synthesis:
     quick: list[Task]
     tokenizer: Tokenizer
     demonstrations: list[Trajectory]
+    held_back: list[Trajectory]
     funnels: dict[str, dict[str, int]]
 
 
@@ -83,6 +86,7 @@ def synthesise(
         quick=quick,
         tokenizer=tokenizer,
         demonstrations=fitting,
+        held_back=_held_back(spec, graph, quick, tokenizer),
         funnels=funnels,
     )
 
@@ -183,6 +187,18 @@ def _play(
         if shown := player.play(task):
             yield shown
         report(done)
+
+
+def _held_back(
+    spec: ExperimentSpec, graph: KnowledgeGraph, quick: Sequence[Task], tokenizer: Tokenizer
+) -> list[Trajectory]:
+    """Demonstrations of evaluation tasks, without detours, in equal parts per number of hops."""
+    chosen = EvaluationPlan("quick", 1, 0.0, number=HELD_BACK).choose(quick)
+    player = Demonstrator(KgSearch(graph, spec.environment), 0.0, f"held back {spec.seed}")
+    played = [shown for task in chosen if (shown := player.play(task))]
+    records = tokenise(played, tokenizer, spec.reward)
+    longest = spec.environment.max_tokens
+    return [record for record in records if len(record.segments[0].ids) <= longest]
 
 
 def _texts(training: Sequence[Task], shown: Sequence[Demonstration]) -> Iterator[str]:

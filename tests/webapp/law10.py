@@ -1,17 +1,23 @@
 """A project with one of everything, and how URLs and calls are filled with its ids."""
 
+import json
 import re
+from dataclasses import replace
 
 from django.utils import timezone
 
+from engine.evaluation.report import report
 from engine.records.shards import write_shard
+from tests.engine.evaluation.samples import outcomes
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import SPEC, start
 from webapp import ids, storage
 from webapp.accounts import services as accounts
 from webapp.accounts.models import Project, Role, User
 from webapp.experiments import services
+from webapp.experiments.models import Attempt, Run
 from webapp.experiments.services.schemes import check_definition
+from webapp.monitoring.models import RunEvent
 from webapp.reviews import services as reviews
 from webapp.reviews.models import Trajectory
 from webapp.reviews.queries import Filter
@@ -49,6 +55,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
     queue = reviews.create_queue(
         run, user, name=f"{MARK} queue", rubric=Rubric(), wanted=Filter(), size=1
     )
+    evaluation = judged(run, driver.attempt, MARK)
     invitation, _ = accounts.invite(project, f"{MARK.lower()}@example.com", Role.VIEWER, user)
     token, _ = accounts.create_token(user, f"{MARK} token", project=project)
     return {
@@ -58,6 +65,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "external-runs": run.pk,
         "checkpoints": checkpoint.pk,
         "files": "model.safetensors",
+        "evaluations": str(evaluation.pk),
         "datasets": dataset.pk,
         "versions": "1",
         "reward-schemes": scheme.scheme_id,
@@ -73,6 +81,25 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "members": str(user.pk),
         "tokens": token.pk,
     }
+
+
+def judged(run: Run, attempt: Attempt, category: str) -> RunEvent:
+    """An evaluation as a driver reports it, with its outcomes on the run's storage."""
+    played = [replace(one, category=category) for one in outcomes(True, False)]
+    path = "evaluations/stage-1-step-000001-held_out.json"
+    filesystem, root = storage._place()
+    filesystem.makedirs(f"{root}/runs/{run.pk}/evaluations", exist_ok=True)
+    kept = {"outcomes": [one.to_dict() for one in played]}
+    filesystem.pipe_file(f"{root}/runs/{run.pk}/{path}", json.dumps(kept).encode())
+    return RunEvent.objects.create(
+        run=run, attempt=attempt, kind="evaluation", source="driver",
+        seq=10**9 + run.number, at=1.0, cursor=1,
+        data={
+            "tasks": "held_out", "stage": 1, "step": 1, "trainer_step": 1, "version": 1,
+            "trials": 1, "temperature": 0.0, "path": path, "report": report(played).to_dict(),
+            "demonstrations": {},
+        },
+    )  # fmt: skip
 
 
 def fill(route: str, world: dict[str, str]) -> str:

@@ -110,6 +110,7 @@ PERSONAL_CALLS = {
 # Queries that a call needs, or that make it ask for something foreign.
 QUERIES = {
     "compare": "runs={runs}",
+    "evaluations/compare": "first={evaluations}&second={evaluations}",
     "trajectories/{pk}/divergence": "other={trajectories}",
     "trajectories/{pk}/search": "q=e",
     "trajectories/{pk}/context": "step=0",
@@ -120,6 +121,8 @@ REFERENCES = {
     "project": "projects",
     "parent": "runs",
     "checkpoint": "checkpoints",
+    "first": "evaluations",
+    "second": "evaluations",
     "preset": "presets",
     "baseline": "runs",
     "run": "runs",

@@ -25,6 +25,7 @@ PROJECT_OF = {
     "experiments.RewardSchemeVersion": "scheme__project",
     "experiments.Dataset": "project",
     "experiments.DatasetVersion": "dataset__project",
+    "monitoring.RunEvent": "run__project",
     "reviews.Trajectory": "project",
     "reviews.Comment": "project",
     "reviews.Queue": "project",

@@ -5,6 +5,7 @@ from django.urls import path
 from webapp.experiments.pages import (
     compare,
     datasets,
+    evaluation,
     experiments,
     home,
     launch,
@@ -27,6 +28,8 @@ urlpatterns = [
     path("runs/<str:pk>/header", run.header, name="run_header"),
     path("runs/<str:pk>/config", run.config, name="run_config"),
     path("runs/<str:pk>/checkpoints", run.checkpoints, name="run_checkpoints"),
+    path("runs/<str:pk>/evaluation", evaluation.evaluation, name="run_evaluation"),
+    path("runs/<str:pk>/evaluate", run.evaluate, name="run_evaluate"),
     path("runs/<str:pk>/control", run.control, name="run_control"),
     path("runs/<str:pk>/edit", run.edit, name="run_edit"),
     path("runs/<str:pk>/delete", run.delete, name="run_delete"),

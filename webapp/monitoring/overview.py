@@ -157,6 +157,46 @@ TREE_PANELS = [
     ),
 ]
 
+EVALUATION_PANELS = [
+    PANELS[0],
+    Panel(
+        "demonstrations",
+        gettext_lazy("Completion, and token accuracy on demonstrations"),
+        ("eval/completion_rate", "eval/demonstration_token_accuracy"),
+        gettext_lazy("share"),
+        (gettext_lazy("completion"), gettext_lazy("token accuracy")),
+        share=True,
+    ),
+    Panel(
+        "length_split",
+        gettext_lazy("Length by success"),
+        ("eval/length_solved", "eval/length_unsolved"),
+        gettext_lazy("sampled tokens"),
+        (gettext_lazy("solved"), gettext_lazy("not solved")),
+    ),
+    Panel(
+        "cost",
+        gettext_lazy("Cost of a solved task"),
+        ("eval/tokens_per_solved",),
+        gettext_lazy("sampled tokens"),
+    ),
+    Panel(
+        "errors",
+        gettext_lazy("Faulty calls"),
+        ("eval/format_error_rate", "eval/trajectory_error_rate"),
+        gettext_lazy("share"),
+        (gettext_lazy("calls of wrong form"), gettext_lazy("trajectories with a failed call")),
+        share=True,
+    ),
+    Panel(
+        "not_rated",
+        gettext_lazy("Cut short, timed out, broken"),
+        ("eval/truncated", "eval/timed_out", "eval/infra_failed"),
+        gettext_lazy("trajectories"),
+        (gettext_lazy("cut short"), gettext_lazy("timed out"), gettext_lazy("broken")),
+    ),
+]
+
 
 def _panel(panel: Panel) -> dict[str, Any]:
     words = {"title": str(panel.title), "unit": str(panel.unit)}

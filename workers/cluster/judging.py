@@ -31,6 +31,7 @@ class Pending:
     step: int
     version: int
     calls: list[Any]
+    demonstrations: dict[str, float]  # how likely those are that nothing learns from
 
     def is_done(self) -> bool:
         ready, _ = ray.wait(self.calls, num_returns=len(self.calls), timeout=0)
@@ -59,11 +60,14 @@ def plan_of(attempt: Attempt, index: int, stage: EvaluateStage) -> EvaluationPla
 def start(attempt: Attempt, plan: EvaluationPlan, index: int, step: int) -> Pending:
     """Have the rollout workers play the tasks with the weights that were fetched last."""
     rollouts = attempt.crew.rollouts
+    shown = attempt.crew.all_trainers(
+        "judge_demonstrations", limit_s=limits.STEP_S, what="demonstrations to be judged"
+    )[0]
     calls = [
         one.evaluate.remote(plan, part, len(rollouts), attempt.version, attempt.weights)
         for part, one in enumerate(rollouts)
     ]
-    return Pending(plan, index, step, attempt.version, calls)
+    return Pending(plan, index, step, attempt.version, calls, shown)
 
 
 def finish(
@@ -95,6 +99,7 @@ def finish(
     outcomes = [one for part in found for one in part]
     said = report(outcomes)
     values = metrics(said, plan.prefix)
+    values |= {f"{plan.prefix}demonstration_{k}": v for k, v in pending.demonstrations.items()}
     trainer_step = attempt.steps_before(pending.stage) + pending.step
     attempt.reporter.metrics(trainer_step, values)
     summary = {
@@ -125,6 +130,7 @@ def finish(
         temperature=plan.temperature,
         path=path,
         report=said.to_dict(),
+        demonstrations=pending.demonstrations,
     )
     return summary
 

@@ -15,6 +15,7 @@ from engine.synthesis import Synthesis, Tokenizer
 from workers.cluster.storage import RunStorage
 
 FOLDER = "synthesis"
+DEMONSTRATIONS, HELD_BACK = "demonstrations.npz", "held_back.npz"
 BUCKETED_BATCHES = 16
 
 _DONE = "done.json"  # written last
@@ -27,6 +28,7 @@ def save(folder: Path, made: Synthesis) -> dict[str, Any]:
     for name in ("practice", "held_out", "quick"):
         _write(folder / f"{name}.jsonl.zst", map(vars, getattr(made, name)))
     write_demonstrations(folder, made.demonstrations)
+    write_demonstrations(folder, made.held_back, HELD_BACK)
     summary = {
         "tasks": len(made.training),
         "held_out": len(made.held_out),
@@ -64,10 +66,15 @@ class Demonstrations:
     """The tokens of all demonstrations and in which order they are learned."""
 
     def __init__(
-        self, folder: Path, batch_size: int, seed: int, categories: Collection[str] | None = None
+        self,
+        folder: Path,
+        batch_size: int,
+        seed: int,
+        categories: Collection[str] | None = None,
+        name: str = DEMONSTRATIONS,
     ) -> None:
         """categories: of the tasks that are demonstrated; None: all."""
-        with np.load(folder / "demonstrations.npz") as arrays:
+        with np.load(folder / name) as arrays:
             self._ids, self._mask = arrays["ids"], arrays["mask"]
             starts = np.concatenate([[0], np.cumsum(arrays["lengths"])])
             lengths, named = arrays["lengths"], arrays["categories"]
@@ -88,6 +95,9 @@ class Demonstrations:
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self._order(epoch))
         return [self._demonstration(index) for index in self._epoch[1][place]]
+
+    def all(self) -> list[Trajectory]:
+        return [self._demonstration(index) for index in range(len(self._lengths))]
 
     def _order(self, epoch: int) -> list[list[int]]:
         """A shuffled epoch, cut into batches of like length: padding costs time."""
@@ -132,6 +142,14 @@ class Demonstrations:
         )
 
 
+def held_back(folder: Path) -> list[Trajectory]:
+    """Demonstrations that nothing learns from; empty where none was short enough."""
+    with np.load(folder / HELD_BACK) as arrays:
+        if not len(arrays["lengths"]):
+            return []
+    return Demonstrations(folder, 1, 0, name=HELD_BACK).all()
+
+
 def tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder / "tokenizer")
 
@@ -147,11 +165,11 @@ def _write(path: Path, items: Iterable[dict[str, Any]]) -> None:
             file.write(json.dumps(item, ensure_ascii=False) + "\n")
 
 
-def write_demonstrations(folder: Path, made: list[Trajectory]) -> None:
+def write_demonstrations(folder: Path, made: list[Trajectory], name: str = DEMONSTRATIONS) -> None:
     """Tokens and masks of all segments, end to end, as `Demonstrations` reads them."""
     segments = [segment for one in made for segment in one.segments]
     np.savez(
-        folder / "demonstrations.npz",
+        folder / name,
         ids=np.array([i for segment in segments for i in segment.ids], dtype=np.int32),
         mask=np.array([m for segment in segments for m in segment.loss_mask], dtype=np.bool_),
         lengths=np.array([len(segment.ids) for segment in segments], dtype=np.int64),

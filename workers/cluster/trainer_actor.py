@@ -36,6 +36,7 @@ class TrainerActor:
         self._demonstrations: synthesised.Demonstrations | None = None
         self._pairs: practised.Pairs | None = None
         self._reference: list[tuple[float, float]] = []  # of each pair
+        self._held_back: list[Trajectory] | None = None
         self._teachers: list[Teacher] = []
         self._storage = RunStorage(storage)
         self._steps_before = 0  # trainer steps of the stages before this one
@@ -183,6 +184,14 @@ class TrainerActor:
             self._show_tree(batch)
         self._tick()
         return {**found, "step_s": step_s}
+
+    def judge_demonstrations(self) -> dict[str, float]:
+        """How likely the weights find demonstrations that nothing learns from; empty without."""
+        from engine.training.supervised import judge
+
+        if self._held_back is None:
+            self._held_back = synthesised.held_back(synthesised.folder(self._storage))
+        return judge(self._trainer, self._held_back) if self._held_back else {}
 
     def weights(self) -> tuple[int, list[Any]]:
         """The version, and a reference to its weights (numpy, float32) in the object store."""

@@ -6,6 +6,7 @@ from webapp.experiments.api import (
     checkpoints,
     compare,
     datasets,
+    evaluations,
     experiments,
     external,
     launch,
@@ -14,5 +15,15 @@ from webapp.experiments.api import (
 )
 
 router = Router()
-for area in (launch, runs, external, compare, experiments, schemes, datasets, checkpoints):
+for area in (
+    launch,
+    runs,
+    external,
+    compare,
+    experiments,
+    schemes,
+    datasets,
+    checkpoints,
+    evaluations,
+):
     router.add_router("", area.router)

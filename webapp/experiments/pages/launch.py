@@ -10,11 +10,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from engine.planner import DEVICES
-from engine.spec import ExperimentSpec, load_spec
+from engine.spec import ExperimentSpec, SpecProblem, load_spec
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import services, spec_text
-from webapp.experiments.models import Experiment, Preset, Run
+from webapp.experiments.models import Checkpoint, Experiment, Preset, Run
 from webapp.experiments.planning import planned
 from webapp.experiments.queries import config_differences
 from webapp.experiments.queries import spec_text as text_of
@@ -29,14 +29,15 @@ DEFAULT_RECIPE = "kg-search"
 
 @page_of(Project.objects.all(), Role.EDITOR)
 def launch(request: HttpRequest, project: Project) -> HttpResponse:
-    """`?recipe=`, `?preset=` or `?clone=` says what to start from."""
-    parent = _parent(request, project)
+    """`?recipe=`, `?preset=`, `?clone=` or `?checkpoint=` says what to start from."""
+    checkpoint = _checkpoint(request, project)
+    parent = checkpoint.run if checkpoint else _parent(request, project)
     values = {"text": "", "experiment": "", "name": "", "notes": ""}
     refused: RefusedError | None = None
     if request.method == "POST":
         values |= {key: request.POST.get(key, "") for key in values}
         try:
-            run = _launch(request, project, parent, values)
+            run = _launch(request, project, parent, checkpoint, values)
             return redirect("run", run.pk)
         except RefusedError as error:
             refused = error
@@ -50,6 +51,7 @@ def launch(request: HttpRequest, project: Project) -> HttpResponse:
         "presets": project.presets.order_by("name"),
         "chosen": chosen,
         "parent": parent,
+        "checkpoint": checkpoint,
         "values": values,
         "refused": refused,
         "schema": ExperimentSpec.model_json_schema(),
@@ -71,6 +73,16 @@ def _parent(request: HttpRequest, project: Project) -> Run | None:
     return Run.objects.filter(project=project, pk=wanted).select_related("experiment").first()
 
 
+def _checkpoint(request: HttpRequest, project: Project) -> Checkpoint | None:
+    """That the run shall start from. Raises Http404 where it is named and not there."""
+    wanted = request.POST.get("checkpoint") or request.GET.get("checkpoint")
+    if not wanted:
+        return None
+    rows = Checkpoint.objects.filter(run__project=project)
+    rows = rows.select_related("run__project", "run__experiment")
+    return access.get(rows, wanted, access.actor_of(request))
+
+
 def _chosen(request: HttpRequest, project: Project, parent: Run | None) -> dict[str, str]:
     if parent is not None:
         return {"kind": "clone", "name": parent.pk, "text": text_of(parent)}
@@ -83,7 +95,11 @@ def _chosen(request: HttpRequest, project: Project, parent: Run | None) -> dict[
 
 
 def _launch(
-    request: HttpRequest, project: Project, parent: Run | None, values: dict[str, str]
+    request: HttpRequest,
+    project: Project,
+    parent: Run | None,
+    checkpoint: Checkpoint | None,
+    values: dict[str, str],
 ) -> Run:
     user = access.actor_of(request).user
     if request.POST.get("save_as"):
@@ -98,6 +114,7 @@ def _launch(
             name=values["name"],
             notes=values["notes"],
             parent=parent,
+            checkpoint=checkpoint,
         ),
     )
 
@@ -105,9 +122,9 @@ def _launch(
 @require_POST
 @page_of(Project.objects.all(), Role.EDITOR)
 def check(request: HttpRequest, project: Project) -> HttpResponse:
-    """For the editor: {text, change?: {path, value?}, parent?, devices?} -> the text with the
-    change made, what it says as data, what is wrong with it and where, what its run takes, what
-    fits the devices, and how it differs from its parent.
+    """For the editor: {text, change?: {path, value?}, parent?, checkpoint?, devices?} -> the text
+    with the change made, what it says as data, what is wrong with it and where, what its run
+    takes, what fits the devices, and how it differs from its parent.
     """
     try:
         given = json.loads(request.body)
@@ -121,6 +138,9 @@ def check(request: HttpRequest, project: Project) -> HttpResponse:
     spec, problems = load_spec(text)
     lines = spec_text.lines_of(text)
     parent = Run.objects.filter(project=project, pk=given.get("parent") or "").first()
+    if spec is not None and given.get("checkpoint") and parent is not None:
+        unfit = services.fork_problems(spec, parent)
+        problems = [SpecProblem(one.path, one.message) for one in unfit]
     differences = []
     if spec is not None and parent is not None:
         rows = config_differences([parent.spec, spec.model_dump(mode="json")])

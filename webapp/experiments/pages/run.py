@@ -1,7 +1,7 @@
 """One run: its header with the controls, Overview, Config and Checkpoints."""
 
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,15 +14,16 @@ from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import services
 from webapp.experiments.lineage import lineage_of, with_parents
-from webapp.experiments.models import ACTIVE_STATES, Run, Stage
+from webapp.experiments.models import ACTIVE_STATES, Checkpoint, Run, Stage
 from webapp.experiments.pages.results import results
 from webapp.experiments.queries import run_detail, spec_text
 from webapp.experiments.states import RESUMABLE
 from webapp.monitoring.overview import chart_data
 from webapp.pages import page_of, show, tell
-from webapp.problems import RefusedError
+from webapp.problems import RefusedError, invalid_field
 
-RUNS = Run.objects.select_related("project", "experiment", "created_by", "parent")
+RUNS = Run.objects.select_related("project", "experiment", "created_by", "parent", "checkpoint")
+N = TypeVar("N", int, float)
 
 
 @page_of(RUNS)
@@ -56,8 +57,48 @@ def checkpoints(request: HttpRequest, run: Run) -> HttpResponse:
         "kept": [(row, size) for row, size in found if row.removed_at is None],
         "removed": [(row, size) for row, size in found if row.removed_at is not None],
         "lineage": lineage_of(run),
+        "forkable": not run.is_external,
     }
     return show(request, "experiments/run_checkpoints.html", context)
+
+
+@require_POST
+@page_of(RUNS, Role.EDITOR)
+def evaluate(request: HttpRequest, run: Run) -> HttpResponse:
+    """Judge a checkpoint of this run in a run of its own, and go there."""
+    actor = access.actor_of(request)
+    checkpoint = access.get(
+        Checkpoint.objects.filter(run=run), request.POST.get("checkpoint", ""), actor, Role.EDITOR
+    )
+    try:
+        given: dict[str, Any] = {
+            "tasks": request.POST.get("tasks"),
+            "number": _number(request, "number", int),
+            "trials": _number(request, "trials", int),
+            "temperature": _number(request, "temperature", float),
+        }
+        wanted = services.Wanted(**{k: v for k, v in given.items() if v is not None})
+        new = services.evaluate_checkpoint(checkpoint, actor.user, wanted)
+    except RefusedError as refused:
+        tell(request, refused)
+        return redirect("run_checkpoints", run.pk)
+    return redirect("run", new.pk)
+
+
+def _number(request: HttpRequest, name: str, kind: type[N]) -> N | None:
+    """A field of the form; None where it was left empty. Raises RefusedError."""
+    given = request.POST.get(name, "").strip()
+    try:
+        return kind(given) if given else None
+    except ValueError:
+        raise invalid_field(
+            name,
+            _("%(name)s: %(given)s is no number.")
+            % {
+                "name": name,
+                "given": given[:40],
+            },
+        ) from None
 
 
 @require_POST

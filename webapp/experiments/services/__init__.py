@@ -38,6 +38,7 @@ from webapp.experiments.services.edit import (
 )
 from webapp.experiments.services.evaluations import Wanted, evaluate_checkpoint, is_evaluation
 from webapp.experiments.services.external import Begun, begin_external, restart_external
+from webapp.experiments.services.fork import fork_problems
 from webapp.experiments.services.judging import (
     PULSE_S,
     Silent,
@@ -74,6 +75,7 @@ __all__ = [
     "end_interrupted",
     "fail_attempt",
     "finish",
+    "fork_problems",
     "interrupt_active",
     "is_evaluation",
     "launch_demo",

@@ -34,17 +34,18 @@ def lock_checkpoint(project: Project, spec: ExperimentSpec, pk: str) -> Checkpoi
         )
     if checkpoint.removed_at is not None:
         raise RefusedError("The files of this checkpoint were removed.", status=410)
-    problems = [
-        FieldProblem(path, pair.message)
-        for pair in fork_disagreements(spec, _parent_spec(run))
-        for path in pair.paths
-    ]
-    if problems:
+    if problems := fork_problems(spec, run):
         sentences = dict.fromkeys(problem.message for problem in problems)
         raise RefusedError(
             f"This spec cannot start from checkpoint {pk}: {' '.join(sentences)}", problems
         )
     return checkpoint
+
+
+def fork_problems(spec: ExperimentSpec, parent: Run) -> list[FieldProblem]:
+    """Fields that do not fit the weights and tasks of the parent."""
+    pairs = fork_disagreements(spec, _parent_spec(parent))
+    return [FieldProblem(path, pair.message) for pair in pairs for path in pair.paths]
 
 
 def check_start(spec: ExperimentSpec) -> None:

@@ -17,6 +17,7 @@ from engine.records.events import (
 )
 from webapp import ids, storage
 from webapp.experiments import services
+from webapp.experiments.evaluations import problem_of_report
 from webapp.experiments.models import Checkpoint, Stage
 from webapp.monitoring.bulk import numbers
 from webapp.monitoring.ingest.parsing import Batch, clean
@@ -145,6 +146,8 @@ def problem_of(run_id: str, item: Item) -> tuple[str, str] | None:
         numbers = {name: getattr(item, name) for name in ("stage", "step", "version", "trials")}
         if not storage.is_safe(item.path):
             return "path", "A relative path of plain names is expected."
+        if problem := problem_of_report(item.report):
+            return "report", problem
     elif isinstance(item, Gap):
         numbers = {"items": item.items}
     else:

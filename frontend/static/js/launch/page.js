@@ -34,7 +34,8 @@ async function check(change) {
   const text = editor.text;
   let answer;
   try {
-    answer = await api(root.dataset.check || "", { body: { text, change, parent: root.dataset.parent, devices: devices.value } });
+    const { parent, checkpoint } = root.dataset;
+    answer = await api(root.dataset.check || "", { body: { text, change, parent, checkpoint, devices: devices.value } });
   } catch (error) {
     verdict.textContent = /** @type {Error} */ (error).message;
     verdict.className = "small error-text";

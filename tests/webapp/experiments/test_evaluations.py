@@ -1,0 +1,236 @@
+"""Evaluations as runs report them, read by API and page: rates, curves, comparisons."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from engine.evaluation.outcomes import Outcome
+from engine.evaluation.report import report
+from tests.engine.evaluation.samples import BROKEN, outcomes
+from tests.webapp.support import Api, Driver, start
+from webapp import storage
+from webapp.experiments import services
+from webapp.experiments.models import Run
+from webapp.monitoring.ingest import parsing, storing
+from webapp.monitoring.models import RunEvent
+
+Judge = Callable[..., RunEvent]
+
+
+def item(played: list[Outcome], step: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "kind": "evaluation", "source": "driver", "seq": step + 1, "at": float(step),
+        "tasks": "held_out", "stage": 1, "step": step, "trainer_step": step, "version": step,
+        "trials": 1, "temperature": 0.0, "report": report(played).to_dict(),
+        "path": f"evaluations/stage-1-step-{step:06d}-held_out.json", **fields,
+    }  # fmt: skip
+
+
+def send(driver: Driver, *items: dict[str, Any]) -> Any:
+    return storing.store(driver.token, parsing.parse(json.dumps({"items": items}).encode()))
+
+
+@pytest.fixture
+def judge(driver: Driver) -> Judge:
+    """Reports an evaluation and leaves its outcomes on the run's storage."""
+
+    def judge(played: list[Outcome], step: int, by: Driver = driver, **fields: Any) -> RunEvent:
+        told = item(played, step, **fields)
+        filesystem, root = storage._place()
+        path = f"{root}/runs/{by.run.pk}/{told['path']}"
+        filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+        kept = {"outcomes": [one.to_dict() for one in played]}
+        filesystem.pipe_file(path, json.dumps(kept).encode())
+        assert not send(by, told).rejected
+        return RunEvent.objects.get(run=by.run, kind="evaluation", seq=step + 1)
+
+    return judge
+
+
+def test_a_runs_evaluations_are_listed_in_full(api: Api, driver: Driver, judge: Judge) -> None:
+    shown = {"loss": 0.5, "token_accuracy": 0.9}
+    judge([*outcomes(True, False), BROKEN], 5, demonstrations=shown)
+    (found,) = api("GET", f"runs/{driver.run.pk}/evaluations").json()
+    assert (found["run_id"], found["tasks"], found["step"]) == (driver.run.pk, "held_out", 5)
+    assert (found["trials"], found["temperature"], found["demonstrations"]) == (1, 0.0, shown)
+    assert found["report"]["completion"]["value"] == 0.5
+    assert found["report"]["infra_failed"] == 1
+
+
+def test_two_are_compared_on_their_common_tasks(api: Api, judge: Judge) -> None:
+    first = judge(outcomes(True, False, False), 1)
+    second = judge(outcomes(True, True, False), 2)
+    found = api("GET", f"evaluations/compare?first={first.pk}&second={second.pk}").json()
+    assert (found["tasks"], found["p"]) == (3, 1.0)
+    assert found["gain"]["value"] == pytest.approx(1 / 3)
+    assert [flip["task_id"] for flip in found["gained"]] == ["t1"]
+
+
+def test_what_cannot_be_compared_is_told_with_a_sentence(
+    api: Api, driver: Driver, judge: Judge
+) -> None:
+    first = judge(outcomes(True), 1)
+    other = judge([replace(one, task_id="elsewhere") for one in outcomes(True)], 2)
+    answer = api("GET", f"evaluations/compare?first={first.pk}&second={other.pk}")
+    assert answer.status_code == 422
+    assert "no task in common" in answer.json()["detail"]
+    storage.remove_run(driver.run.pk, "evaluations")
+    answer = api("GET", f"evaluations/compare?first={first.pk}&second={first.pk}")
+    assert answer.status_code == 410
+    assert "not on the run's storage any more" in answer.json()["detail"]
+    for pk in (10**12, 2**62):
+        assert api("GET", f"evaluations/compare?first={pk}&second={pk}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"report": {}}, "report"),
+        ({"report": {**report(outcomes(True)).to_dict(), "tasks": "many"}}, "report"),
+        ({"path": "../../secret"}, "path"),
+        ({"trials": -1}, "trials"),
+    ],
+)
+def test_ingest_refuses_what_is_no_evaluation(
+    driver: Driver, fields: dict[str, Any], where: str
+) -> None:
+    outcome = send(driver, item(outcomes(True), 1, **fields))
+    assert [one.field for one in outcome.rejected] == [where]
+    assert not RunEvent.objects.filter(kind="evaluation").exists()
+
+
+@pytest.fixture
+def judged(driver: Driver, judge: Judge) -> Run:
+    """A run that judges a checkpoint of the other."""
+    checkpoint = driver.run.checkpoints.create(
+        attempt=driver.attempt, stage=2, step=20, policy_version=9, path="checkpoints/1",
+        files={"model.safetensors": {"size": 1}}, created_at=timezone.now(),
+    )  # fmt: skip
+    wanted = services.Wanted(trials=2, temperature=1.0)
+    run = services.evaluate_checkpoint(checkpoint, driver.run.created_by, wanted)  # type: ignore[arg-type]
+    played = [*outcomes(True, True, False), *outcomes(True, False, False, trial=1)]
+    judge(played, 0, start(run), trials=2, temperature=1.0)
+    return run
+
+
+def test_what_judged_a_checkpoint_stands_under_its_parent(
+    api: Api, page: Client, driver: Driver, judge: Judge, judged: Run
+) -> None:
+    judge(outcomes(True, False), 5)
+    found = api("GET", f"runs/{driver.run.pk}/evaluations").json()
+    assert {one["run_id"] for one in found} == {driver.run.pk, judged.pk}
+    text = page.get(f"/runs/{driver.run.pk}/evaluation").content.decode()
+    assert f"stage 2, step 20, by {judged.name}" in text
+    assert f"{judged.name} judges a checkpoint of this run." in text
+    own = api("GET", f"runs/{judged.pk}/evaluations").json()
+    assert [one["run_id"] for one in own] == [judged.pk]
+
+
+def test_the_page_shows_curves_only_for_several_trials(
+    page: Client, driver: Driver, judge: Judge, judged: Run
+) -> None:
+    several = page.get(f"/runs/{judged.pk}/evaluation").content.decode()
+    assert "66.7\u202f%" in several, "pass@2"
+    assert "33.3\u202f%" in several, "pass^2"
+    assert "2 trials a task, temperature 1" in several
+    judge(outcomes(True, False), 5)
+    single = RunEvent.objects.get(run=driver.run, kind="evaluation")
+    text = page.get(f"/runs/{driver.run.pk}/evaluation?shown={single.pk}").content.decode()
+    assert "One trial a task" in text
+
+
+def test_the_page_tells_how_both_metrics_went(page: Client, driver: Driver, judge: Judge) -> None:
+    judge(outcomes(True, False), 1, demonstrations={"loss": 0.1, "token_accuracy": 0.95})
+    address = f"/runs/{driver.run.pk}/evaluation"
+    assert "With two evaluations of training" in page.get(address).content.decode()
+    judge(outcomes(True, True), 2, demonstrations={"loss": 0.3, "token_accuracy": 0.91})
+    text = page.get(address).content.decode()
+    assert "from 50.0\u202f% to 100.0\u202f%" in text
+    assert "from 95.0\u202f% to 91.0\u202f%" in text
+    assert "They part here" in text
+
+
+def test_the_page_compares_two_and_says_what_is_gone(
+    page: Client, driver: Driver, judge: Judge
+) -> None:
+    first, second = judge(outcomes(False, True), 1), judge(outcomes(True, True), 2)
+    address = f"/runs/{driver.run.pk}/evaluation?first={first.pk}&second={second.pk}"
+    text = page.get(address).content.decode()
+    assert "+50.0 points" in text
+    assert "not stored" in text, "of the flipped task, no replay"
+    storage.remove_run(driver.run.pk, "evaluations")
+    assert "not on the run&#x27;s storage any more" in page.get(address).content.decode()
+
+
+def test_its_queries_do_not_grow_with_the_evaluations(
+    page: Client, driver: Driver, judge: Judge
+) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as found:
+            assert page.get(f"/runs/{driver.run.pk}/evaluation").status_code == 200
+        return len(found)
+
+    judge(outcomes(True), 1)
+    count()
+    few = count()
+    for step in range(2, 12):
+        judge(outcomes(True, False), step)
+    assert count() == few
+
+
+def test_a_run_without_any_says_how_to_get_one(page: Client, driver: Driver) -> None:
+    text = page.get(f"/runs/{driver.run.pk}/evaluation").content.decode()
+    assert "No evaluation yet" in text
+
+
+def test_checkpoints_are_judged_and_forked_from_their_tab(
+    page: Client, driver: Driver, judged: Run
+) -> None:
+    checkpoint = judged.checkpoint
+    assert checkpoint is not None
+    text = page.get(f"/runs/{driver.run.pk}/checkpoints").content.decode()
+    assert f"?checkpoint={checkpoint.pk}" in text
+    address = f"/runs/{driver.run.pk}/evaluate"
+    given = {"checkpoint": checkpoint.pk, "trials": "4", "temperature": "0.7", "number": ""}
+    answer = page.post(address, given)
+    new = Run.objects.order_by("-number")[0]
+    assert answer.headers["Location"] == f"/runs/{new.pk}/"
+    assert new.spec["stages"][1]["trials"] == 4
+    for wrong in ({"trials": "0"}, {"trials": "many"}, {"temperature": "nan"}):
+        answer = page.post(address, {**given, **wrong}, follow=True)
+        assert answer.redirect_chain[-1][0] == f"/runs/{driver.run.pk}/checkpoints"
+    assert page.post(address, {**given, "checkpoint": "ckp_0"}).status_code == 404
+    assert Run.objects.count() == 3
+
+
+def test_the_launch_page_opens_with_the_parents_spec_and_says_what_does_not_fit(
+    page: Client, driver: Driver, judged: Run
+) -> None:
+    project, checkpoint = driver.run.project_id, judged.checkpoint
+    assert checkpoint is not None
+    address = f"/projects/{project}/launch/"
+    text = page.get(f"{address}?checkpoint={checkpoint.pk}").content.decode()
+    assert f"Fork of {driver.run.name}" in text
+    assert f'data-checkpoint="{checkpoint.pk}"' in text
+    body = {
+        "text": json.dumps({**driver.run.spec, "seed": 7}),
+        "parent": driver.run.pk,
+        "checkpoint": checkpoint.pk,
+    }
+    answer = page.post(f"{address}check", json.dumps(body), content_type="application/json")
+    assert [problem["path"] for problem in answer.json()["problems"]] == ["seed"]
+    form = {"text": json.dumps(driver.run.spec), "checkpoint": checkpoint.pk, "experiment": "e"}
+    answer = page.post(address, form)
+    new = Run.objects.order_by("-number")[0]
+    assert answer.headers["Location"] == f"/runs/{new.pk}/"
+    assert (new.parent, new.checkpoint) == (driver.run, checkpoint)
+    assert page.get(f"{address}?checkpoint=ckp_0").status_code == 404
