@@ -115,7 +115,7 @@ def run_one(settings: Settings, arm: str, seed: int) -> Outcome:
     return ends | {f"{name} by iteration": curve for name, curve in curves.items()}
 
 
-def scheme_of(name: str, task: Task, weight: float) -> tuple[RewardScheme, Mapping[TermKind, Term]]:
+def scheme_of(name: str, weight: float) -> tuple[RewardScheme, Mapping[TermKind, Term]]:
     """A scheme that ships, or one whose term "format" is what a judge says of each step."""
     kind, _, curriculum = name.partition("-")
     if kind not in ("judge", "progress"):
