@@ -7,14 +7,11 @@ be linear: rotations, and a depthwise convolution over tokens, are. It is not wh
 are normalised, or where adapters add to the projection; those models are refused.
 """
 
-import logging
 import re
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-
-logger = logging.getLogger(__name__)
 
 NORMALISED = re.compile(r"(^|[._])[qk]_?(layer)?norm([._]|$)")
 

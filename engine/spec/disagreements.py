@@ -157,7 +157,8 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
                 "steps of training.",
                 (f"{path}.optimizer.warmup_steps", f"{path}.steps"),
             )
-        yield from optimizer.disagreements_of(stage.optimizer, f"{path}.optimizer")
+        layers = spec.model.layers
+        yield from optimizer.disagreements_of(stage.optimizer, layers, f"{path}.optimizer")
         if isinstance(stage, SftStage):
             yield from sft.disagreements_of(stage, first, spec.rollout.slots, path)
         if isinstance(stage, DpoStage):
@@ -167,6 +168,8 @@ def _of_stages(spec: ExperimentSpec) -> Iterator[Disagreement]:
         if isinstance(stage, RlStage):
             trained = lineage.parent_of(spec.stages, index) is not None
             yield from rl.disagreements_of(stage, path, trained_before=trained)
+            critic = stage.critic.optimizer
+            yield from optimizer.disagreements_of(critic, layers, f"{path}.critic.optimizer")
         if isinstance(stage, OpdStage):
             yield from opd.disagreements_of(spec.stages, index, stage, first)
 

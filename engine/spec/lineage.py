@@ -80,6 +80,12 @@ def disagreements_of(stages: Sequence[SpecModel]) -> Iterator[Disagreement]:
                 "adapter's thin factors mean: adapters are trained with adamw.",
                 (f"stages.{index}.lora", f"stages.{index}.optimizer.kind"),
             )
+        if isinstance(stage, TrainedStage) and stage.lora and stage.optimizer.qk_clip is not None:
+            yield Disagreement(
+                "qk_clip scales rows of projections, and adapters add to frozen ones: leave it "
+                "empty.",
+                (f"stages.{index}.lora", f"stages.{index}.optimizer.qk_clip"),
+            )
 
 
 def wrong_source(

@@ -12,6 +12,7 @@ from engine.rewards.presets import preset
 from engine.spec.algorithms import with_our_names
 from engine.spec.disagreements import disagreements
 from engine.spec.experiment import ExperimentSpec, Stage
+from engine.spec.optimizer import optimizers_in_full
 
 TRUNCATED = (
     "Sampling from a part of the distribution is not offered: a token outside that part of the "
@@ -82,8 +83,8 @@ def problems_of(data: dict[str, Any]) -> tuple[ExperimentSpec | None, list[SpecP
 
 
 def _in_our_words(data: dict[str, Any]) -> tuple[dict[str, Any], list[SpecProblem]]:
-    """The data with names replaced by what they stand for: other projects' of algorithms, stage by
-    stage, and that of a reward scheme."""
+    """The data with names replaced by what they stand for: other projects' of algorithms and
+    MuonClip, stage by stage, and that of a reward scheme."""
     problems = []
     if isinstance(data.get("reward"), str):
         try:
@@ -96,7 +97,9 @@ def _in_our_words(data: dict[str, Any]) -> tuple[dict[str, Any], list[SpecProble
     ours = []
     for index, stage in enumerate(stages):
         try:
-            ours.append(with_our_names(stage) if isinstance(stage, dict) else stage)
+            if isinstance(stage, dict):
+                stage = optimizers_in_full(with_our_names(stage))
+            ours.append(stage)
         except ValueError as error:
             problems.append(SpecProblem(f"stages.{index}", str(error)))
     return {**data, "stages": ours}, problems

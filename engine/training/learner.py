@@ -1,6 +1,7 @@
 """A model that learns: its weights in fp32, a copy in the type of products, and its optimizer."""
 
 import copy
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 
@@ -10,12 +11,16 @@ from torch import Tensor, nn
 
 from engine.algorithms.batch import TokenBatch
 from engine.models.hybrid import HybridForCausalLM
+from engine.models.hybrid.watched_logits import watched_logits
 from engine.models.logprobs import Rows
 from engine.models.lora import add_lora, take_in
 from engine.optim.optimizer import StageOptimizer
+from engine.optim.qk_clip import QkClip
 from engine.spec import LoraSpec, OptimizerSpec, TrainerSpec
 from engine.training.passes import PaddedPass, Place, TreePass, passes
 from engine.trees.statistics import Work
+
+logger = logging.getLogger(__name__)
 
 AllReduce = Callable[[Tensor], None]  # sums a tensor over all ranks, in place
 Objective = Callable[[Rows, Place], Tensor]  # what a pass adds to the loss
@@ -44,6 +49,13 @@ class Ranks:
         for tensor, part in zip(present, torch.split(flat, sizes), strict=True):
             tensor.copy_(part.view_as(tensor))
 
+    def largest(self, tensor: Tensor) -> Tensor:
+        """The largest of each element over the ranks."""
+        of_ranks = tensor.new_zeros(self.world, *tensor.shape)
+        of_ranks[self.rank] = tensor
+        self.sum(of_ranks)
+        return of_ranks.amax(0)
+
 
 class Learner:
     """`model` holds the fp32 weights, `compute` the blocks' copy in `dtype` that runs.
@@ -65,6 +77,8 @@ class Learner:
         self.compute = self._copy()
         self.adapted: PeftModel | None = None  # `model` with adapters, where only they are trained
         self.optimizer: StageOptimizer | None = None
+        self._clip: QkClip | None = None
+        self._largest: Tensor | None = None  # logits of the passes since the last update
 
     def begin(self, spec: OptimizerSpec, steps: int) -> None:
         """A fresh optimizer for `steps` updates."""
@@ -78,6 +92,15 @@ class Learner:
         self.optimizer = StageOptimizer(
             parameters, spec, steps, self.model.fused_matrices(), tables
         )
+        self._clip = None
+        if spec.qk_clip is not None:
+            heads, shared = self.model.softmax_projections(), spec.qk_clip_shared_keys
+            self._clip = QkClip(parameters, heads, spec.qk_clip, shared)
+            logger.info(
+                "QK-Clip keeps the attention logits of %d of %d layers at %g; the others are "
+                "lightning layers, which have none.",
+                len(heads), len(self.model.layers), spec.qk_clip,
+            )  # fmt: skip
 
     def adapt(self, lora: LoraSpec, seed: int) -> None:
         """From now on trains adapters alone, drawn by the seed: the same on every rank."""
@@ -103,13 +126,16 @@ class Learner:
             parameter.grad = torch.zeros_like(parameter)
         totals = torch.zeros(4, dtype=torch.float64)
         balance = self.model.config.router_aux_loss_coef / float(batch.lengths.sum())
+        largest = self._clip.nothing_seen() if self._clip else None
         for one in self._passes(batch, groups):
-            found = one.run(self.compute)
+            with watched_logits(self.compute, largest, one.ends):
+                found = one.run(self.compute)
             loss = objective(found.rows, one.place) + balance * found.imbalance
             loss.backward()  # type: ignore[no-untyped-call]
             self._collect()
             totals += torch.tensor([float(loss.detach()), *astuple(one.work)], dtype=torch.float64)
         self._ranks.sum(totals, *(parameter.grad for parameter in self._parameters()))
+        self._largest = None if largest is None else self._ranks.largest(largest)
         loss_of_all, *work = totals.tolist()
         return loss_of_all, Work(*work)
 
@@ -134,8 +160,14 @@ class Learner:
         return found
 
     def step(self) -> dict[str, float]:
-        """One update from the gradient in place; figures of the optimizer."""
+        """One update from the gradient in place, then QK-Clip; figures of both."""
         statistics = self.running_optimizer.step()
+        if self._clip is not None and self._largest is not None:
+            statistics["max_logit"] = float(self._largest.max())
+            statistics["qk_clipped_heads"] = 0.0
+            if "skipped_update" not in statistics:
+                statistics |= self._clip.clip(self._largest)
+            self._largest = None
         self.refresh()
         return statistics
 

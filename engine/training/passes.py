@@ -52,6 +52,11 @@ class PaddedPass:
     def work(self) -> Work:
         return samples_work(self.piece)
 
+    @property
+    def ends(self) -> Tensor:
+        """[rows, tokens]: which keys the queries of real tokens see, as `largest_logits` reads."""
+        return self.piece.lengths[:, None].expand(self.piece.ids.shape)
+
     def run(self, model: HybridForCausalLM) -> Found:
         mask, ids = self.piece.loss_mask, self.piece.ids
         routed = model.routed(ids)
@@ -75,6 +80,13 @@ class TreePass:
         positions = self.tree.layout.positions[: self.tree.forest.tokens]
         pairs = float(positions.sum()) + len(positions)
         return Work(len(positions), pairs, len(self.tree.targets))
+
+    @property
+    def ends(self) -> Tensor:
+        """[1, tokens], as those of padded rows: nothing sees the tokens that fill up the pack."""
+        ends = self.tree.layout.ends.clone()
+        ends[self.tree.forest.tokens :] = 0
+        return ends[None]
 
     def run(self, model: HybridForCausalLM) -> Found:
         routed = model.routed(self.tree.ids, layout=self.tree.layout)

@@ -280,4 +280,7 @@ class _Step:
 
 
 def _means(updates: list[dict[str, float]]) -> dict[str, float]:
-    return {name: fmean(one[name] for one in updates if name in one) for name in updates[0]}
+    means = {name: fmean(one[name] for one in updates if name in one) for name in updates[0]}
+    if "max_logit" in means:
+        means["max_logit"] = max(one["max_logit"] for one in updates)
+    return means

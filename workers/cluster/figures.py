@@ -5,9 +5,15 @@ TREE_FIGURES = {
     "tree_saved_flops_share": "train/tree_saved_flops_share",
     "tree_saved_memory_share": "train/tree_saved_memory_share",
 }
+OPTIMIZER_FIGURES = {
+    "grad_norm": "train/grad_norm",
+    "lr": "train/lr",
+    "max_logit": "train/max_logit",
+    "qk_clipped_heads": "train/qk_clipped_heads",
+}
 RL_FIGURES = {
     "loss": "train/loss",
-    "grad_norm": "train/grad_norm",
+    **OPTIMIZER_FIGURES,
     "entropy": "train/entropy",
     "clip_fraction": "train/clip_fraction",
     "clip_fraction_high": "train/clip_fraction_high",
@@ -24,14 +30,12 @@ RL_FIGURES = {
     "weight_max": "train/importance_weight_max",
     "ess": "train/ess",
     "sampler_kl": "train/kl_sampler",
-    "lr": "train/lr",
     "step_s": "train/step_s",
     "loss_tokens": "train/tokens",
     **TREE_FIGURES,
 }
 SUPERVISED_FIGURES = {
-    "grad_norm": "train/grad_norm",
-    "lr": "train/lr",
+    **OPTIMIZER_FIGURES,
     "step_s": "train/step_s",
     "loss_tokens": "train/tokens",
     **TREE_FIGURES,
