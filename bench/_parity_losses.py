@@ -36,13 +36,13 @@ def tensor(values: Any) -> Tensor:
 
 def trl(inputs: Inputs, loss_type: str, kl_kind: KlKind = "k3_unbiased") -> Found:
     """A loss under TRL's name for it, with the bounds that TRL was given."""
-    return _policy_loss(inputs, {"loss_type": loss_type, **inputs["bounds"]}, kl_kind)
+    return policy_loss(inputs, {"loss_type": loss_type, **inputs["bounds"]}, kl_kind)
 
 
 def trl_cispo(inputs: Inputs) -> Found:
     """TRL's epsilon_high of CISPO is the absolute largest weight."""
     cap = inputs["bounds"]["eps_high"]
-    return _policy_loss(inputs, {"loss_type": "cispo", "weight_max": cap})
+    return policy_loss(inputs, {"loss_type": "cispo", "weight_max": cap})
 
 
 def trl_dual(inputs: Inputs) -> Found:
@@ -50,18 +50,18 @@ def trl_dual(inputs: Inputs) -> Found:
     and TRL does not count those as clipped (verl and we do)."""
     bounds = dict(inputs["bounds"])
     fields = {"loss_type": "grpo", "dual_clip": bounds.pop("dual"), **bounds}
-    return _of_loss(_policy_loss(inputs, fields))
+    return _of_loss(policy_loss(inputs, fields))
 
 
 def trl_gspo(inputs: Inputs) -> Found:
     """TRL's sequence-level ratio; its share of clipped is over responses, ours over tokens."""
-    return _of_loss(_policy_loss(inputs, {"algorithm": "gspo", **inputs["bounds"]}))
+    return _of_loss(policy_loss(inputs, {"algorithm": "gspo", **inputs["bounds"]}))
 
 
 def trl_rloo(inputs: Inputs) -> Found:
     """TRL's loss on policy is minus the mean advantage, ours weighs log-probabilities: the same
     gradient."""
-    found = _policy_loss({**inputs, "longest": 1}, {"algorithm": "rloo"})
+    found = policy_loss({**inputs, "longest": 1}, {"algorithm": "rloo"})
     return {"gradient": found["gradient"]}
 
 
@@ -73,7 +73,7 @@ def verl(inputs: Inputs, loss_mode: str) -> Found:
     if loss_mode == "cispo":  # an eps_low of 1 is no lower bound
         del bounds["eps_low"]
     names = {"loss_mode": loss_mode, "loss_agg_mode": inputs["aggregation"]}
-    return _policy_loss(inputs, names | bounds, counted_more=1e-8)
+    return policy_loss(inputs, names | bounds, counted_more=1e-8)
 
 
 def decoupled(inputs: Inputs) -> Found:
@@ -87,7 +87,7 @@ def decoupled(inputs: Inputs) -> Found:
     return verl({**inputs, "weights": weights.tolist()}, "vanilla")
 
 
-def _policy_loss(
+def policy_loss(
     inputs: Inputs,
     fields: Mapping[str, Any],
     kl_kind: KlKind = "k3_unbiased",

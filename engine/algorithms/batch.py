@@ -81,7 +81,8 @@ def _round_up(value: int, step: int) -> int:
 def collate(segments: Sequence[Segment]) -> TokenBatch:
     """One row a segment.
 
-    Raises ValueError where a segment's lists disagree or its first token would be trained on.
+    Raises ValueError where a segment's lists disagree, its mask is none, or its first token would
+    be trained on.
     """
     if not segments:
         raise ValueError("A batch needs at least one segment.")
@@ -89,6 +90,8 @@ def collate(segments: Sequence[Segment]) -> TokenBatch:
         sizes = {len(segment.ids), len(segment.loss_mask)}
         if sizes != {len(segment.logprobs)} or sizes != {len(segment.versions)}:
             raise ValueError("A segment must have one mask, log-prob and version for each token.")
+        if strange := set(segment.loss_mask) - {0, 1}:
+            raise ValueError(f"A loss mask says yes or no of each token, not {min(strange):g}.")
         if segment.loss_mask and segment.loss_mask[0]:
             raise ValueError(
                 "The first token of a segment has no context and cannot be trained on."

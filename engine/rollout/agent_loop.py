@@ -1,5 +1,6 @@
 """The agent loop: many episodes at once, each a policy that talks to an environment in turns."""
 
+import math
 import time
 import uuid
 from collections import deque
@@ -164,6 +165,9 @@ class AgentLoop:
         """Records a turn, acts on it and starts the next one, or says why the episode is over."""
         if turn.problem:
             episode.problem = turn.problem
+            return StopReason.INFRA_ERROR
+        if not all(map(math.isfinite, turn.logprobs)):
+            episode.problem = "The sampler gave a log-probability that is not finite."
             return StopReason.INFRA_ERROR
         segment = episode.segment
         start = len(segment.ids)

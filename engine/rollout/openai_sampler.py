@@ -184,7 +184,7 @@ class OpenAiSampler:
         choice = response.json()["choices"][0]
         ids = choice.get("token_ids")
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
-        if ids is None or logprobs is None or len(ids) != len(logprobs):
+        if ids is None or logprobs is None or None in logprobs or len(ids) != len(logprobs):
             raise EndpointError(
                 "The endpoint gave no token ids with log-probs (return_token_ids): what it samples "
                 "cannot be trained on. vLLM 0.10.2 and later can."

@@ -91,7 +91,7 @@ class _Step:
         given = credit(self.found, groups, stage, kl, self.values)
         self.advantages, self.returns = given.advantages, given.returns
         self._keep(self.found.trained())
-        teaching = ((self.advantages != 0) & self.found.batch.loss_mask).any(1)
+        teaching = self._whole(((self.advantages != 0) & self.found.batch.loss_mask).any(1))
         figures = self._advantage_figures(teaching, len(groups))
         if critic is not None:
             figures |= self._teach(critic)
@@ -265,6 +265,12 @@ class _Step:
     def _logprobs(self, *, reference: bool = False) -> Tensor:
         model = self.trainer.reference if reference else None
         return self.trainer.logprobs(self.found.batch, self.found.groups, self._temperature, model)
+
+    def _whole(self, rows: Tensor) -> Tensor:
+        """Every row of the members of which some row is there: ratios are of whole trajectories."""
+        members = torch.zeros(len(self.found.members), dtype=torch.bool)
+        members[self.found.trajectories[rows]] = True
+        return members[self.found.trajectories]
 
     def _sequence(self) -> Tensor:
         mask = self.found.batch.loss_mask

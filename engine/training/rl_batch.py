@@ -68,6 +68,8 @@ def gather(
 
     mask_truncated: those that hit a limit count in the baseline alone. None where nothing is left
     to train on.
+
+    Raises ValueError for a sampled token whose log-probability is not finite.
     """
     members, segments, rows = [], [], []
     for number, group in enumerate(groups):
@@ -81,7 +83,21 @@ def gather(
             rows += [len(members) - 1] * len(one.segments)
     if not any(member.trained for member in members):
         return None
-    return RlBatch(collate(segments), members, torch.tensor(rows))
+    found = RlBatch(collate(segments), members, torch.tensor(rows))
+    _check_behaviour(found)
+    return found
+
+
+def _check_behaviour(found: RlBatch) -> None:
+    bad = found.batch.loss_mask & ~torch.isfinite(found.batch.behaviour)
+    if bad.any():
+        row, token = bad.nonzero()[0].tolist()
+        one = found.members[int(found.trajectories[row])].trajectory
+        value = float(found.batch.behaviour[row, token])
+        raise ValueError(
+            f"Trajectory {one.id} has the log-probability {value} at token {token}, which the "
+            "policy sampled: ratios need a finite one."
+        )
 
 
 def deal(

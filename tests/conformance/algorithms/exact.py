@@ -1,6 +1,7 @@
 """Stages of every preset, multi-turn trajectories for them, and how two steps are compared."""
 
 import random
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import torch
@@ -9,6 +10,7 @@ from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCal
 from engine.spec import RlStage
 from engine.spec.algorithms import Preset
 from engine.training.reinforcement import rl_step
+from engine.training.rl_batch import gather
 from engine.training.trainer import Trainer
 from tests.engine.training.samples import FLAT, VOCABULARY, gradients, make_trainer
 
@@ -70,6 +72,51 @@ def assert_equal(found: Result, expected: Result, tolerance: float = TOLERANCE) 
     for named, known_named in zip(tensors, known_tensors, strict=True):
         for name, tensor in named.items():
             assert float((tensor - known_named[name]).abs().max()) <= tolerance, name
+
+
+def sampled_at(
+    trainer: Trainer, groups: Groups, log_ratio: Callable[[Trajectory], float]
+) -> Groups:
+    """The groups, with behaviour log-probabilities so that log pi / mu is what is asked for."""
+    found = gather(groups)
+    assert found is not None
+    current = trainer.logprobs(found.batch, found.groups, 1.0)
+    rows = iter(current.tolist())
+    for member in found.members:
+        for segment in member.trajectory.segments:
+            pairs = zip(next(rows), segment.loss_mask, strict=False)
+            segment.logprobs = [
+                value - log_ratio(member.trajectory) if sampled else 0.0 for value, sampled in pairs
+            ]
+    return groups
+
+
+PerToken = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # log-probs, behaviour: both [n]
+
+
+def by_hand(
+    trainer: Trainer, parts: Sequence[tuple[Segment, PerToken]]
+) -> tuple[float, dict[str, torch.Tensor]]:
+    """The sum of a function of each segment's trained tokens, and its gradient: one segment after
+    the other through the model, with no part of the trainer."""
+    trainer.model.zero_grad()
+    total = torch.zeros(())
+    for segment, per_token in parts:
+        ids = torch.tensor(segment.ids)
+        log_p = torch.log_softmax(trainer.model(ids[None]).logits[0, :-1], dim=-1)
+        log_p = log_p.gather(1, ids[1:, None])[:, 0]
+        mask = torch.tensor(segment.loss_mask)[1:]
+        behaviour = torch.tensor(segment.logprobs, dtype=torch.float32)[1:].double()
+        total = total + per_token(log_p[mask], behaviour[mask])
+    total.backward()
+    return float(total.detach()), gradients(trainer)
+
+
+def assert_same_gradient(
+    found: dict[str, torch.Tensor], known: dict[str, torch.Tensor], tolerance: float = TOLERANCE
+) -> None:
+    for name, tensor in known.items():
+        assert float((found[name] - tensor).abs().max()) <= tolerance, name
 
 
 def make_groups(seed: int, groups: int = 3, size: int = 3) -> Groups:

@@ -187,6 +187,17 @@ def test_a_sampler_that_gives_up_is_no_fault_of_the_policy() -> None:
     assert one.reward.problem == "The endpoint is gone"
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_log_probabilities_that_are_none_are_the_samplers_fault(value: float) -> None:
+    """They would make a ratio of nan or infinity of every token of the trajectory."""
+    loop = make_loop(["look"])
+    loop.sampler.step = lambda: [SampledTurn(0, [5], [value], [7], False)]
+    loop.submit(make_task(), "g")
+    (one,) = play(loop)
+    assert one.stop_reason is StopReason.INFRA_ERROR
+    assert "not finite" in one.reward.problem and one.sampled_tokens == 0
+
+
 def test_groups_wait_until_all_their_copies_fit() -> None:
     loop = make_loop(["look", "answer right"], capacity=4)
     for number in range(3):
