@@ -82,7 +82,6 @@ LOSS_BOUNDS: dict[Loss, dict[Bound, float]] = {
     "cispo": {"weight_max": 5.0},
     "gspo": {"eps_low": 3e-4, "eps_high": 4e-4},
     "ppo": {"eps_low": 0.2, "eps_high": 0.2, "dual_clip": math.inf},
-    "reinforce": {},
 }
 CORRECTION_BOUNDS: dict[Correction, dict[Bound, float]] = {
     "none": {},

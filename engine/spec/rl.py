@@ -125,7 +125,7 @@ class RlStage(SampledStage):
         loss, correction = self.loss or preset.loss, self.correction or preset.correction
         if self.loss and self.loss != preset.loss and self.correction is None:
             correction = "none"
-        bounds = algorithms.CORRECTION_BOUNDS[correction] | algorithms.LOSS_BOUNDS[loss]
+        bounds = algorithms.CORRECTION_BOUNDS[correction] | algorithms.LOSS_BOUNDS.get(loss, {})
         own = {name: getattr(self, name) for name in algorithms.BOUNDS}
         for given in (preset.bounds, own):
             known = {name: given.get(name) for name in bounds}

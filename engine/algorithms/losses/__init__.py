@@ -1,17 +1,12 @@
-"""Policy losses: a function in a file of its own, and a line in LOSSES."""
+"""Policy losses: each in a file of its name, with a function of its name."""
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import get_args
 
-from engine.algorithms.losses.cispo import cispo
-from engine.algorithms.losses.gspo import gspo
-from engine.algorithms.losses.ppo import ppo
-from engine.algorithms.losses.reinforce import reinforce
 from engine.algorithms.tokens import Terms, Tokens
 from engine.spec.algorithms import Loss
 
 LOSSES: dict[Loss, Callable[[Tokens], Terms]] = {
-    "cispo": cispo,
-    "gspo": gspo,
-    "ppo": ppo,
-    "reinforce": reinforce,
+    name: getattr(import_module(f"{__name__}.{name}"), name) for name in get_args(Loss)
 }
