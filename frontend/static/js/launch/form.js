@@ -131,7 +131,8 @@ export class Form {
       return part;
     });
     const names = Object.keys(kinds).length ? Object.keys(kinds) : item.properties?.kind?.enum || [];
-    const add = h("div", { class: "row" }, ...names.map((/** @type {string} */ kind) => h("button", { type: "button", class: "button button-small", onclick: () => this.changed({ path: `${path}.${children.length}`, value: { kind } }) }, t("Add %(kind)s", { kind }))));
+    const made = names.length ? names.map((/** @type {string} */ kind) => ({ label: kind, value: { kind } })) : [{ label: name, value: {} }];
+    const add = h("div", { class: "row" }, ...made.map(({ label, value }) => h("button", { type: "button", class: "button button-small", onclick: () => this.changed({ path: `${path}.${children.length}`, value }) }, t("Add %(kind)s", { kind: label }))));
     return this.section(name, path, schema.description, [h("div", { class: "stack-s form-wide" }, ...children, add)]);
   }
 
