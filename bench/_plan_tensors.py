@@ -109,7 +109,7 @@ def _of_trainer(what: str, model: ModelSpec, precision: str, kind: str) -> Itera
     trainer = _trainer(_spec(model, precision, stage))
     trainer.begin(stage)
     shape = from_spec(model, what)
-    planned = trainer_memory(shape, precision, [optimizer])
+    planned = trainer_memory(shape, precision, optimizer)
     yield Compared(f"policy: {what}", _learner_bytes(trainer.policy), planned.total)
     assert trainer.critic is not None and trainer.reference is not None
     critic = critic_bytes(shape, precision, stage.critic.optimizer)

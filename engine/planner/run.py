@@ -109,7 +109,11 @@ def plan_run(spec: ExperimentSpec, mean_length: int | None = None) -> RunPlan:
         parameters=parameters(model),
         length=longest,
         slots=slots,
-        trainer=trainer_memory(model, precision, [stage.optimizer for stage in trained]),
+        trainer=max(
+            (trainer_memory(model, precision, one.optimizer, one.lora) for one in trained),
+            key=lambda memory: memory.total,
+            default=TrainerMemory(0, 0, 0, 0),
+        ),
         rollout=rollout_memory(model, precision, slots, longest),
         rollout_phase=sampler,
         trained_token_flops=training(model, length).total / length,

@@ -8,18 +8,25 @@ second learner; a reference and teachers are frozen copies. Exact to the byte, w
 recomputed but attention's scores, and a pass keeps KEPT times what fused kernels would.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.planner.activations import passing_bytes, saved_bytes
-from engine.planner.architecture import Architecture, Latent, Lightning, Mixer, Mlp, Softmax
+from engine.planner.architecture import (
+    Architecture,
+    Latent,
+    Layer,
+    Lightning,
+    Mixer,
+    Mlp,
+    Softmax,
+)
 from engine.planner.devices import PROCESS_CONTEXT
 from engine.planner.memory import memory
 from engine.planner.parameters import parameters
 from engine.planner.phases import FRAGMENTATION, Phase
 from engine.planner.sizes import size_of
 from engine.planner.stages import has_critic, has_reference, passes_before, rows_of, teachers_of
-from engine.spec import ExperimentSpec, OpdStage, OptimizerSpec, RlStage
+from engine.spec import ExperimentSpec, LoraSpec, OpdStage, OptimizerSpec, RlStage
 from engine.spec.lineage import TrainedStage
 
 FP32, BF16 = 4, 2
@@ -58,19 +65,41 @@ class RolloutMemory:
 
 
 def trainer_memory(
-    model: Architecture, precision: str, optimizers: Sequence[OptimizerSpec]
+    model: Architecture, precision: str, optimizer: OptimizerSpec, lora: LoraSpec | None = None
 ) -> TrainerMemory:
-    """What a learner holds; of several optimizers the largest counts."""
-    count = parameters(model)
+    """What a learner holds; of adapters alone there are gradients and moments."""
+    total = parameters(model).total
     copied = 0
     if precision == "bfloat16":  # routers are copied as they are
         copied = BF16 * in_blocks(model) + FP32 * _routers(model)
+    if lora is None:
+        moments = optimizer_bytes(model, optimizer)
+        return TrainerMemory(FP32 * total, FP32 * total, moments, 2 * copied)
+    adapters = adapter_parameters(model, lora.rank)
     return TrainerMemory(
-        weights=FP32 * count.total,
-        gradients=FP32 * count.total,
-        optimizer=max((optimizer_bytes(model, one) for one in optimizers), default=0),
-        copy=2 * copied,
+        weights=FP32 * (total + adapters),
+        gradients=FP32 * adapters,
+        optimizer=ADAMW_BYTES * adapters,
+        copy=copied + 2 * BF16 * adapters if copied else 0,
     )
+
+
+def adapter_parameters(model: Architecture, rank: int) -> int:
+    """Of adapters on every matrix of the layers as our model holds them: q, k and v in one, gate
+    and up in one."""
+    return rank * sum(_fused_sides(layer, model.width) for layer in model.layers)
+
+
+def _fused_sides(layer: Layer, width: int) -> int:
+    """Rows and columns of a layer's matrices, added up."""
+    mixer, mlp = layer.mixer, layer.mlp
+    if isinstance(mixer, Latent):
+        raise ValueError("Adapters are planned for softmax and lightning layers, not for latent.")
+    inner = mixer.heads * mixer.head_dim
+    fused = _qkv(mixer, width) // width + width
+    gate = width + inner if isinstance(mixer, Lightning) else 0
+    of_expert = (width + 2 * mlp.width) + (mlp.width + width)
+    return fused + gate + inner + width + of_expert * max(1, mlp.experts)
 
 
 def rollout_memory(model: Architecture, precision: str, slots: int, length: int) -> RolloutMemory:
@@ -82,7 +111,7 @@ def rollout_memory(model: Architecture, precision: str, slots: int, length: int)
 def critic_bytes(model: Architecture, precision: str, optimizer: OptimizerSpec) -> int:
     """A learner as large as the policy, with a value head of width + 1 in fp32 under AdamW."""
     head = model.width + 1
-    own = trainer_memory(model, precision, [optimizer]).total
+    own = trainer_memory(model, precision, optimizer).total
     return own + (2 * FP32 + ADAMW_BYTES) * head
 
 
@@ -160,7 +189,7 @@ def rollout_phase(model: Architecture, spec: ExperimentSpec) -> Phase:
 def _held(model: Architecture, spec: ExperimentSpec, stage: TrainedStage) -> dict[str, float]:
     """What stays in a trainer's memory through all phases of a stage."""
     precision = spec.trainer.precision
-    own = trainer_memory(model, precision, [stage.optimizer])
+    own = trainer_memory(model, precision, stage.optimizer, stage.lora)
     held: dict[str, float] = {
         "weights": own.weights,
         "gradients": own.gradients,

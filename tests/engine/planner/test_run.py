@@ -32,6 +32,7 @@ from engine.planner.run_memory import (
 from engine.planner.run_time import own_step_time
 from engine.spec import (
     ExperimentSpec,
+    LoraSpec,
     OpdStage,
     OptimizerSpec,
     RlStage,
@@ -135,7 +136,7 @@ def learner_bytes(learner: Learner) -> int:
     if learner.head is not None:
         own += learner.head.parameters()
     for parameter in own:
-        parameter.grad = torch.ones_like(parameter)
+        parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
     copied = {id(p): p for p in learner.compute.parameters() if id(p) not in set(map(id, own))}
     optimizer = learner.running_optimizer
     optimizer.step()
@@ -143,7 +144,7 @@ def learner_bytes(learner: Learner) -> int:
     pieces = [piece for matrix in optimizer._fused for piece in matrix.pieces]
     beside = [*copied.values(), *pieces, *(piece.grad for piece in pieces)]
     moments = [x for x in states if x.dim()]
-    gradients_of_copy = held(*copied.values())
+    gradients_of_copy = held(*(p for p in copied.values() if p.requires_grad))
     masters = [*own, *(p.grad for p in own)]
     return held(*masters, *beside, *moments) + gradients_of_copy
 
@@ -164,13 +165,28 @@ def test_policy_critic_and_reference_are_as_large_as_planned(
     trainer = Trainer(spec, config)
     trainer.begin(stage)
     model = plan_run(spec).model
-    own = trainer_memory(model, precision, [optimizer])
+    own = trainer_memory(model, precision, optimizer)
     assert learner_bytes(trainer.policy) == own.total
     assert trainer.critic is not None
     critic = critic_bytes(model, precision, stage.critic.optimizer)
     assert learner_bytes(trainer.critic._learner) == critic
     assert trainer.reference is not None
     assert held(*trainer.reference.parameters()) == frozen_bytes(model, precision)
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_adapters_alone_have_gradients_and_moments(precision: str, experts: int) -> None:
+    spec = recipe()
+    trainer_spec = spec.trainer.model_copy(update={"precision": precision})
+    policy = spec.model.model_copy(update={"experts": experts})
+    spec = spec.model_copy(update={"trainer": trainer_spec, "model": policy})
+    config = HybridConfig.from_spec(spec.model, spec.model.vocab_size, pad_id=0, end_id=1)
+    trainer = Trainer(spec, config)
+    stage = SftStage(optimizer=OptimizerSpec(), lora=LoraSpec(rank=4, alpha=8.0))
+    trainer.begin(stage)
+    planned = trainer_memory(plan_run(spec).model, precision, stage.optimizer, stage.lora)
+    assert learner_bytes(trainer.policy) == planned.total
 
 
 def phases(stage: TrainedStage) -> dict[str, dict[str, float]]:
