@@ -18,6 +18,7 @@ from bench.figures import Figure, Options, from_json
 from workers.local.places import CHECKOUT, Places, UserError
 
 FOLDER = CHECKOUT / "bench"
+NAME_WIDTH = 40  # up to it a metric stands on one line of the table
 
 
 def names() -> dict[str, str]:
@@ -103,7 +104,9 @@ def show(figures: list[Figure], as_json: bool) -> None:
             print(json.dumps(figure.as_json()))
         return
     table = Table("metric", "value", "bar", "passed", "ratio", box=None)
-    table.columns[0].no_wrap = True
+    longest = max((len(figure.metric) for figure in figures), default=0)
+    table.columns[0].no_wrap = longest <= NAME_WIDTH
+    table.columns[1].no_wrap = True
     console = Console()
     for figure in figures:
         table.add_row(
