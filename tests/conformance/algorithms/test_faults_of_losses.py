@@ -15,7 +15,7 @@ from engine.algorithms.aggregation import token_weights
 from engine.algorithms.batch import collate
 from engine.algorithms.corrections import correction_weights
 from engine.algorithms.returns import whitened
-from engine.records.trajectory import Segment, Trajectory
+from engine.records.trajectory import Segment, StopReason, Trajectory
 from engine.spec import RlStage
 from engine.spec.algorithms import KlKind
 from engine.training.credit import credit
@@ -99,8 +99,8 @@ def _weight(p: torch.Tensor, mu: torch.Tensor) -> torch.Tensor:
     return (p - mu).exp().detach()
 
 
-def _clipped(ratio: torch.Tensor, advantage: float) -> torch.Tensor:
-    return torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+def _clipped(ratio: torch.Tensor, advantage: float, high: float = 1.2) -> torch.Tensor:
+    return torch.minimum(ratio * advantage, ratio.clamp(0.8, high) * advantage)
 
 
 @pytest.mark.parametrize("kind", ["k2", "k3", "k3_unbiased", "abs"])
@@ -209,6 +209,25 @@ def test_masked_tokens_stay_in_the_denominator() -> None:
     assert figures["loss"] == pytest.approx(known_loss, abs=1e-10)
     assert_same_gradient(found, known)
     assert figures["clip_fraction"] == pytest.approx(4 / 6)
+
+
+def test_trajectories_masked_for_their_length_leave_the_denominator() -> None:
+    """TRL 6369: they were masked from the loss and counted in what it was divided by.
+
+    They stay in the baseline of their group: advantages here are 2/3 and -1/3."""
+    group = [*pair(), trajectory_of([False, True, True, True], 0.0, seed=5)]
+    group[2].stop_reason = StopReason.MAX_TOKENS
+    stage = {"algorithm": "dapo", "advantage": "group_centred", "mask_truncated": True}
+    figures, found, _ = step(trainer_of(**stage), [group])
+    loss, known = by_hand(
+        begun("dapo"),
+        [
+            (one.segments[0], lambda p, mu, a=a: -_clipped((p - mu).exp(), a, 1.28).sum() / 6)
+            for one, a in zip(group[:2], (2 / 3, -1 / 3), strict=True)
+        ],
+    )
+    assert figures["loss"] == pytest.approx(loss, abs=1e-10)
+    assert_same_gradient(found, known)
 
 
 def test_the_mean_ratio_of_a_sequence_is_geometric() -> None:
