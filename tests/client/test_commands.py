@@ -144,6 +144,12 @@ def test_it_pushes_reward_schemes_as_versions(caravan: Caravan, tmp_path: Path) 
     assert "version 2" in caravan("rewards", "push", str(file), "--note", "shorter").stdout
     assert "1 exact_answer + 0.1 format" in caravan("rewards", "show", "pushed").stdout
     assert "pushed" in caravan("rewards", "list").stdout
+    saved = "{kind: step_efficiency, weight: 0.2, budget: 8}"
+    later = "curriculum: {process: [step_efficiency]}"
+    file.write_text(f"name: pushed\nterms: [{{kind: exact_answer}}, {saved}]\n{later}\n")
+    assert "version 3" in caravan("rewards", "push", str(file)).stdout
+    told = "0.2 step_efficiency (budget 8); step_efficiency later"
+    assert told in caravan("rewards", "show", "pushed").stdout
     file.write_text("name: pushed\nterms: [{kind: beauty}]\n")
     wrong = caravan("rewards", "push", str(file))
     assert wrong.exit_code == 2 and "terms.0.kind" in wrong.stderr

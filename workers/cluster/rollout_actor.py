@@ -265,7 +265,7 @@ class RolloutActor:
             return
         if offer.weights and offer.version > self._loop.sampler.version:
             self._load_weights(offer.version, offer.weights)
-            self._process_weight = offer.process_weight
+        self._process_weight = offer.process_weight
         for ticket in offer.tickets:
             # The ticket alone decides on the task: what a crash cut short is drawn again.
             draw = random.Random(f"{self._spec.seed} {production.index} {ticket.number}")

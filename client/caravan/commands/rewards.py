@@ -64,4 +64,11 @@ def push(
 
 
 def _terms(definition: dict[str, Any]) -> str:
-    return " + ".join(f"{term['weight']:g} {term['kind']}" for term in definition["terms"])
+    terms = " + ".join(_term(term) for term in definition["terms"])
+    later = (definition.get("curriculum") or {}).get("process")
+    return f"{terms}; {', '.join(later)} later" if later else terms
+
+
+def _term(term: dict[str, Any]) -> str:
+    fields = [f"{name} {term[name]}" for name in ("budget", "cache") if term.get(name) is not None]
+    return f"{term['weight']:g} {term['kind']}" + (f" ({', '.join(fields)})" if fields else "")
