@@ -7,6 +7,8 @@ between machines, never paths: each process makes its own RunStorage of the same
 import json
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,21 @@ class RunStorage:
             target.parent.mkdir(parents=True, exist_ok=True)
             self._remote.get_file(source, str(target))
         return path if path.exists() else None
+
+    @contextmanager
+    def borrow(self, name: str) -> Iterator[Path]:
+        """A file or folder as long as it is needed: a copy of remote storage's is removed then.
+
+        Raises FileNotFoundError where there is none.
+        """
+        path = self.fetch(name)
+        if path is None:
+            raise FileNotFoundError(f"{name} is not on the run's storage any more.")
+        try:
+            yield path
+        finally:
+            if self._remote is not None:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def write_json(self, name: str, data: Any) -> None:
         path = self.path(name)

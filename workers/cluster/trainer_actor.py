@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -98,14 +97,16 @@ class TrainerActor:
         self._trainer.begin(stage)
         meta: dict[str, Any] = {}
         if checkpoint is not None:
-            meta = self._trainer.load(self._folder(checkpoint))
+            with self._storage.borrow(checkpoint) as folder:
+                meta = self._trainer.load(folder)
         self._steps_before = steps_before
         self._demonstrations = self._shown(stage, self._spec.seed + index)
         self._teachers = self._taught_by(stage, teachers)
         return meta
 
     def take_weights(self, checkpoint: str) -> None:
-        self._trainer.load_weights(self._folder(checkpoint))
+        with self._storage.borrow(checkpoint) as folder:
+            self._trainer.load_weights(folder)
         self._trainer.version += 1  # samplers that hold other weights of this version reload
 
     def practised(self, index: int) -> dict[str, Any]:
@@ -247,16 +248,11 @@ class TrainerActor:
             return []
         tokenizer = synthesised.tokenizer_files(synthesised.folder(self._storage))
         student, dtype = self._trainer.model.config, self._trainer.dtype
-        return [
-            load_teacher(teacher, self._folder(checkpoint), student, tokenizer, dtype)
-            for teacher, checkpoint in zip(stage.teachers, checkpoints, strict=True)
-        ]
-
-    def _folder(self, checkpoint: str) -> Path:
-        folder = self._storage.fetch(checkpoint)
-        if folder is None:
-            raise FileNotFoundError(f"{checkpoint} is not on the run's storage any more.")
-        return folder
+        found = []
+        for teacher, checkpoint in zip(stage.teachers, checkpoints, strict=True):
+            with self._storage.borrow(checkpoint) as folder:
+                found.append(load_teacher(teacher, folder, student, tokenizer, dtype))
+        return found
 
     def _show_tree(self, batch: list[list[Trajectory]]) -> None:
         """What the batch shared, for people, as often as the model is judged."""

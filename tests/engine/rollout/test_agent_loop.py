@@ -7,7 +7,7 @@ import pytest
 
 from engine.environments.protocol import Observation, Task
 from engine.records.trajectory import StopReason, ToolCall, Trajectory
-from engine.rewards.scheme import RewardScheme
+from engine.rewards import RewardCurriculum, RewardScheme, RewardTerm
 from engine.rollout.agent_loop import AgentLoop
 from engine.rollout.sampler import SampledTurn
 from engine.spec import EnvironmentSpec
@@ -248,3 +248,19 @@ def test_an_episode_that_takes_too_long_teaches_nothing(monkeypatch: pytest.Monk
     assert [one.stop_reason for one in late] == [StopReason.TIMED_OUT] * 2
     assert all(one.trainable_reward is None and len(one.steps) == 3 for one in late)
     assert (loop.active, loop.sampler.open_sequences) == (0, {})
+
+
+def test_a_group_is_graded_by_the_weight_it_was_started_with() -> None:
+    scheme = RewardScheme(
+        terms=[RewardTerm(kind="exact_answer"), RewardTerm(kind="format")],
+        curriculum=RewardCurriculum(process=["format"]),
+    )
+    spec = EnvironmentSpec(max_turn_tokens=16, max_tokens=64)
+    loop = AgentLoop(Scripted(["look", "answer right"]), Echo(), Letters(), scheme, spec)
+    for weight in (0.0, 0.25, None):
+        loop.submit(make_task(), str(weight), copies=2, process_weight=weight)
+    played = play(loop)
+    found = {(one.group_id, one.reward.process_weight) for one in played}
+    assert found == {("0.0", 0.0), ("0.25", 0.25), ("None", 0.3)}
+    for one in played:
+        assert one.reward.value == pytest.approx(1.0 + (one.reward.process_weight or 0.0))

@@ -25,6 +25,22 @@ def test_what_one_machine_publishes_another_fetches(place):
     assert reader.fetch("checkpoints/two") is None
 
 
+def test_what_is_borrowed_stays_where_it_was_published_and_nowhere_else(place):
+    writer, reader = RunStorage(place), RunStorage(place)
+    writer.path("checkpoints/one").mkdir()
+    (writer.path("checkpoints/one") / "model.bin").write_bytes(b"weights")
+    writer.publish("checkpoints/one")
+    for _ in range(2):
+        with reader.borrow("checkpoints/one") as folder:
+            assert (folder / "model.bin").read_bytes() == b"weights"
+    assert folder.exists() == (folder == writer.folder / "checkpoints/one")
+    with (
+        pytest.raises(FileNotFoundError, match="checkpoints/two is not"),
+        reader.borrow("checkpoints/two"),
+    ):
+        pass
+
+
 def test_json_is_replaced_whole(place):
     storage = RunStorage(place)
     storage.write_json("latest.json", {"step": 1})

@@ -9,7 +9,7 @@ from typing import Any
 
 # part -> module, class, method that raises when it is called for the second time
 BREAKS = {
-    "trainer": ("engine.training.trainer", "Trainer", "rl_step"),
+    "trainer": ("engine.training.trainer", "Trainer", "update"),
     "rollout": ("engine.rollout.torch_sampler", "TorchSampler", "step"),
     "pool": ("engine.pool.pool", "Pool", "finish"),
 }
