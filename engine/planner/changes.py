@@ -104,7 +104,7 @@ CHANGES: dict[str, Change] = {
 
 
 def fixes(case: Case) -> list[Fix]:
-    """Single changes that make the case fit; where there are none, the shortest row of them.
+    """Single changes that make the case fit; where only more devices do, a row of others first.
 
     A row takes changes in order until it fits, then leaves out those that it does not need.
     """
@@ -125,7 +125,7 @@ def fixes(case: Case) -> list[Fix]:
         row = (*row, name)
         found = _changed(case, row)
         if found is not None and found.fits:
-            return [*alone, Fix(*_shortest(case, row, found))]
+            return [Fix(*_shortest(case, row, found)), *alone]
     return alone
 
 

@@ -27,8 +27,9 @@ def test_it_draws_memory_by_phase_and_advises_for_devices(visit, project, owner)
     plan = page.locator("#plan")
     expect(plan).to_contain_text("Memory of a trainer process, rl")
     expect(plan).to_contain_text("What fits 2xcpu")
-    bars = plan.locator("svg.memory-bar")
+    bars = plan.locator(":scope > .memory svg.memory-bar")
     expect(bars).to_have_count(3)  # an update of each stage, and a rollout worker
+    expect(plan.locator(".advice .memory-limit")).to_have_count(3)  # the phases of a device
     widths = bars.first.locator("rect").evaluate_all(
         "rects => rects.map((rect) => Number(rect.getAttribute('width')))"
     )

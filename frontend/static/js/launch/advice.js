@@ -3,13 +3,14 @@
 import { h } from "../dom.js";
 import { duration, size } from "../format.js";
 import { t } from "../i18n.js";
-import { componentName } from "./memory_bars.js";
+import { componentName, memoryBars } from "./memory_bars.js";
 import { changes, phaseName, reason } from "./words.js";
 
 /** @typedef {{changes: string[], devices: number, bytes: number, time: {seconds: number} | null}} Fix */
 /**
  * @typedef {{
- *   algorithm: string, fits: boolean, bytes: number, peak: string, time: {seconds: number} | null,
+ *   algorithm: string, fits: boolean, bytes: number, peak: string, phases: import("./memory_bars.js").Phase[],
+ *   time: {seconds: number} | null,
  *   broken: {phase: string, component: string, size: number, over: number} | null, fixes: Fix[],
  * }} Verdict
  */
@@ -25,6 +26,7 @@ export function adviceOn(advice) {
     { class: "advice" },
     h("h3", { class: "small" }, t("What fits %(devices)s", { devices: advice.devices })),
     h("p", { class: "small" }, ...words),
+    chosen ? memoryBars(t("A device in %(name)s, as asked; the line is what it has", { name: chosen.algorithm }), chosen.phases, advice.limit) : null,
     h("table", { class: "table small" }, h("thead", {}, h("tr", {}, h("th", {}, t("algorithm")), h("th", { class: "number" }, t("peak")), h("th", { class: "number" }, t("a step, about")))), h("tbody", {}, ...advice.verdicts.flatMap(rows))),
     h("p", { class: "hint" }, t("Where only the form of tool calls is wrong, DPO repairs it; where experts of several domains are to be one model, distil them (OPD).")),
   );
