@@ -94,6 +94,16 @@ def open_run_file(run_id: str, path: str) -> tuple[IO[bytes], int]:
     return filesystem.open(where, "rb"), int(filesystem.size(where))
 
 
+def write_run_file(run_id: str, path: str, data: bytes) -> None:
+    """Leave a file where a run keeps its own. Raises ValueError for an unsafe path."""
+    if not RUN_ID.fullmatch(run_id) or not is_safe(path):
+        raise ValueError(f"{path!r} does not name a file of a run")
+    filesystem, root = _place()
+    where = f"{root}/runs/{run_id}/{path}"
+    filesystem.makedirs(where.rpartition("/")[0], exist_ok=True)
+    filesystem.pipe_file(where, data)
+
+
 def remove_run(run_id: str, path: str = "") -> None:
     """Remove a run's files, or one folder of them."""
     if not RUN_ID.fullmatch(run_id) or (path and not is_safe(path)):

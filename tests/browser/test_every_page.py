@@ -14,8 +14,8 @@ PROJECT = [
     "reward_scheme_new", "datasets", "cluster", "team", "audit",
 ]  # fmt: skip
 RUN = [
-    "run", "run_charts", "run_pool", "run_tree", "run_devices", "run_trajectories", "run_config",
-    "run_logs", "run_checkpoints",
+    "run", "run_evaluation", "run_charts", "run_pool", "run_tree", "run_devices",
+    "run_trajectories", "run_config", "run_logs", "run_checkpoints",
 ]  # fmt: skip
 
 

@@ -87,10 +87,8 @@ def judged(run: Run, attempt: Attempt, category: str) -> RunEvent:
     """An evaluation as a driver reports it, with its outcomes on the run's storage."""
     played = [replace(one, category=category) for one in outcomes(True, False)]
     path = "evaluations/stage-1-step-000001-held_out.json"
-    filesystem, root = storage._place()
-    filesystem.makedirs(f"{root}/runs/{run.pk}/evaluations", exist_ok=True)
     kept = {"outcomes": [one.to_dict() for one in played]}
-    filesystem.pipe_file(f"{root}/runs/{run.pk}/{path}", json.dumps(kept).encode())
+    storage.write_run_file(run.pk, path, json.dumps(kept).encode())
     return RunEvent.objects.create(
         run=run, attempt=attempt, kind="evaluation", source="driver",
         seq=10**9 + run.number, at=1.0, cursor=1,

@@ -161,7 +161,7 @@ EVALUATION_PANELS = [
     PANELS[0],
     Panel(
         "demonstrations",
-        gettext_lazy("Completion, and token accuracy on demonstrations"),
+        gettext_lazy("Completion and demonstrations"),
         ("eval/completion_rate", "eval/demonstration_token_accuracy"),
         gettext_lazy("share"),
         (gettext_lazy("completion"), gettext_lazy("token accuracy")),

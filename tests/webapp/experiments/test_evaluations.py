@@ -43,11 +43,8 @@ def judge(driver: Driver) -> Judge:
 
     def judge(played: list[Outcome], step: int, by: Driver = driver, **fields: Any) -> RunEvent:
         told = item(played, step, **fields)
-        filesystem, root = storage._place()
-        path = f"{root}/runs/{by.run.pk}/{told['path']}"
-        filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
         kept = {"outcomes": [one.to_dict() for one in played]}
-        filesystem.pipe_file(path, json.dumps(kept).encode())
+        storage.write_run_file(by.run.pk, told["path"], json.dumps(kept).encode())
         assert not send(by, told).rejected
         return RunEvent.objects.get(run=by.run, kind="evaluation", seq=step + 1)
 

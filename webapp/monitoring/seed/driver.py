@@ -9,7 +9,6 @@ from typing import Any
 
 from django.db import transaction
 
-from engine.evaluation.intervals import wilson
 from engine.records.events import encode_number
 from engine.records.shards import write_shard
 from engine.spec import ExperimentSpec
@@ -22,7 +21,7 @@ from webapp.monitoring.ingest import parsing
 from webapp.monitoring.ingest.finish import finish
 from webapp.monitoring.ingest.heartbeat import heartbeat
 from webapp.monitoring.ingest.storing import store
-from webapp.monitoring.seed import curves, episodes
+from webapp.monitoring.seed import curves, episodes, evaluations
 
 SYNTHESIS_S, SFT_STEP_S, RL_STEP_S = 20.0, 0.25, 2.7
 SFT_STEPS, RL_STEPS = 300, 70
@@ -119,7 +118,7 @@ def _cold_start(driver: Driver) -> Iterator[None]:
             _stage(driver, 1, "sft", "running", step, SFT_STEPS)
             heartbeat(driver.token, "sft", 1, step)
             yield
-    _evaluate(driver, SFT_STEPS, 0)
+    _evaluate(driver, 1, SFT_STEPS, SFT_STEPS, 0)
     _stage(driver, 1, "sft", "done", SFT_STEPS, SFT_STEPS)
     _checkpoint(driver, 1, SFT_STEPS, 1, final=True)
     driver.log("trainer-0", f"cold start ends with loss {0.36:.2f}")
@@ -158,7 +157,7 @@ def _reinforce(driver: Driver, steps: int) -> Iterator[None]:
         if step % 7 == 0:
             _trajectories(driver, step)
         if step % 10 == 9:
-            _evaluate(driver, at_trainer, step + 1)
+            _evaluate(driver, 2, step + 1, at_trainer, step + 1)
             _checkpoint(driver, 2, at_trainer, step + 2, parent=_path(SFT_STEPS))
         if step % 5 == 0:
             driver.log("driver", f"step {step}: completion {driver.course.completion(step):.3f}")
@@ -180,17 +179,8 @@ def _gate(driver: Driver, rng: random.Random) -> None:
         driver.log("pool", text, "warning" if waited > 8 else "debug")
 
 
-def _evaluate(driver: Driver, step: int, rl_step: int) -> None:
-    tasks = 600
-    right = round(driver.course.completion(rl_step) * tasks)
-    rate = wilson(right, tasks)
-    values = {
-        "eval/completion_rate": rate.value,
-        "eval/completion_rate_low": rate.lower,
-        "eval/completion_rate_high": rate.upper,
-        "eval/tasks": float(tasks),
-    }
-    driver.metrics("driver", "trainer_step", step, values)
+def _evaluate(driver: Driver, stage: int, step: int, trainer_step: int, rl_step: int) -> None:
+    evaluations.evaluate(driver, stage, step, trainer_step, driver.course.completion(rl_step))
 
 
 def _path(step: int) -> str:
