@@ -80,11 +80,12 @@ def lineage_of(run: Run) -> Lineage | None:
 
 
 def _drawn(nodes: list[Node]) -> Lineage:
-    """Children right of their parents, the first at its height, the others below."""
+    """Children right of their parents and teachers, the first at its parent's height, the others
+    below."""
     by_index = {node.index: node for node in nodes}
     rows = 0
     has_child: set[int] = set()
-    for node in nodes:  # a parent comes before its children
+    for node in nodes:  # parents and teachers come before
         parent = by_index.get(node.parent) if node.parent is not None else None
         if parent is None or parent.index in has_child:
             node.y = rows * ROW
@@ -93,10 +94,8 @@ def _drawn(nodes: list[Node]) -> Lineage:
             node.y = parent.y
         if parent is not None:
             has_child.add(parent.index)
-            node.x = parent.x + COLUMN
-    for node in nodes:  # a student stands right of all its teachers
-        for teacher in node.teachers:
-            node.x = max(node.x, by_index[teacher].x + COLUMN)
+        left = [by_index[teacher] for teacher in node.teachers] + ([parent] if parent else [])
+        node.x = max((one.x + COLUMN for one in left), default=0)
     edges = [
         Edge(_curve(by_index[source], node), teaches)
         for node in nodes

@@ -229,6 +229,21 @@ def test_the_student_comes_to_say_what_each_teacher_says_of_its_tasks() -> None:
         assert found[-1][name] < 0.6 * found[0][name], name
 
 
+def test_it_continues_from_a_checkpoint_as_if_never_stopped(tmp_path: Path) -> None:
+    trainer, resumed = make_trainer(), make_trainer()
+    for one in (trainer, resumed):
+        one.begin(opd(algorithm="gkd"))
+    for seed in range(2):
+        step(trainer, opd(algorithm="gkd"), seed)
+    trainer.save(tmp_path / "step-2", {}, {})
+    resumed.load(tmp_path / "step-2")
+    for seed in (2, 3):
+        step(trainer, opd(algorithm="gkd"), seed)
+        step(resumed, opd(algorithm="gkd"), seed)
+    for name, weight in resumed.weights().items():
+        assert torch.equal(weight, trainer.weights()[name])
+
+
 def test_in_bfloat16_it_comes_near_to_what_float32_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         module, "choose_precision", lambda wanted: (getattr(torch, wanted), "as asked")

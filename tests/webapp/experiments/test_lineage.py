@@ -90,6 +90,18 @@ def test_the_checkpoints_tab_draws_the_line_of_the_stages(driver: Driver, page: 
     assert [node.completion for node in drawn.nodes] == [0.25, None, None, None]
 
 
+def test_a_student_stands_right_of_its_teachers_and_left_of_what_follows(
+    launch: Callable[..., Run],
+) -> None:
+    student = {"kind": "opd", "start_from": 1, "teachers": [{"stage": 2}, {"stage": 3}]}
+    drawn = lineage_of(launch(stages=[*STAGES[:4], student, {"kind": "rl", "steps": 10}]))
+    assert drawn is not None
+    x = {node.index: node.x for node in drawn.nodes}
+    assert x[1] < x[2] == x[3] < x[4] < x[5]
+    assert sum(edge.teaches for edge in drawn.edges) == 2
+    assert len({(node.x, node.y) for node in drawn.nodes}) == 5
+
+
 def test_a_run_of_somebody_elses_trainer_has_no_line(driver: Driver) -> None:
     Run.objects.filter(pk=driver.run.pk).update(spec={})
     assert lineage_of(Run.objects.get(pk=driver.run.pk)) is None
