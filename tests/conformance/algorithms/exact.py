@@ -2,15 +2,23 @@
 
 import random
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, get_args
 
 import torch
 
 from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCall, Trajectory
-from engine.spec import RlStage
+from engine.spec import DpoStage, RlStage, SftStage
 from engine.spec.algorithms import Preset
+from engine.spec.lineage import TrainedStage
+from engine.spec.opd import OpdStage, TeacherSpec
+from engine.synthesis.repair import Pair
+from engine.training.distillation import opd_step
+from engine.training.preference import preference_step
 from engine.training.reinforcement import rl_step
 from engine.training.rl_batch import gather
+from engine.training.supervised import sft_step
+from engine.training.teachers import Teacher
 from engine.training.trainer import Trainer
 from tests.engine.training.samples import FLAT, VOCABULARY, gradients, make_trainer
 
@@ -30,11 +38,29 @@ STAGES: dict[str, dict[str, Any]] = {
     "gigpo": {"algorithm": "grpo", "advantage": "gigpo", "gamma": 0.9},
 }
 
+# The presets that are stages of their own, and sft, whose step rejection sampling takes too.
+TAUGHT = [TeacherSpec(stage=1, weight=0.75), TeacherSpec(stage=2, weight=0.5)]
+OTHERS: dict[str, TrainedStage] = {
+    "sft": SftStage(steps=20, optimizer=FLAT),
+    "opd": OpdStage(teachers=TAUGHT, steps=20, optimizer=FLAT),
+    "gkd": OpdStage(teachers=TAUGHT, algorithm="gkd", steps=20, optimizer=FLAT),
+    "opd one token": OpdStage(
+        teachers=TAUGHT, form="one_token", reward_weight=0.5, steps=20, optimizer=FLAT
+    ),
+    "dpo": DpoStage(steps=20, optimizer=FLAT),
+    "ipo": DpoStage(loss="ipo", steps=20, optimizer=FLAT),
+    "sigmoid_norm": DpoStage(loss="sigmoid_norm", rpo_weight=0.1, steps=20, optimizer=FLAT),
+}
+
 Groups = list[list[Trajectory]]
 Result = tuple[dict[str, float], dict[str, torch.Tensor], dict[str, torch.Tensor]]
 
 
-def stage_of(name: str) -> RlStage:
+def stage_of(name: str) -> TrainedStage:
+    return OTHERS[name] if name in OTHERS else rl_stage_of(name)
+
+
+def rl_stage_of(name: str) -> RlStage:
     fields = {"steps": 20, "optimizer": FLAT, **STAGES[name]}
     if fields["algorithm"] == "ppo":
         fields |= {"gae_lambda": 0.9, "critic": {"optimizer": FLAT}}
@@ -48,19 +74,68 @@ def begun(name: str, **trainer: Any) -> Trainer:
     return made
 
 
-def start(trainer: Trainer, stage: RlStage) -> None:
+def start(trainer: Trainer, stage: TrainedStage) -> None:
     trainer.begin(stage)
     if trainer.reference is not None:
-        drawn = torch.Generator().manual_seed(1)
-        with torch.no_grad():
-            for weight in trainer.reference.parameters():
-                weight += 0.02 * torch.randn(weight.shape, generator=drawn)
+        move(trainer.reference, seed=1)
 
 
-def step(trainer: Trainer, groups: Groups) -> Result:
-    """The figures of a step, the gradient of its last update, and the weights after it."""
-    figures = rl_step(trainer, groups)
+@torch.no_grad()
+def move(model: torch.nn.Module, seed: int) -> None:
+    """Away from where it is, by as much as a short stage would."""
+    drawn = torch.Generator().manual_seed(seed)
+    for weight in model.parameters():
+        weight += 0.02 * torch.randn(weight.shape, generator=drawn)
+
+
+@cache
+def teachers(one_back: bool) -> list[Teacher]:
+    made = []
+    for number, spec in enumerate(TAUGHT):
+        model = make_trainer().model.requires_grad_(False)
+        move(model, seed=2 + number)
+        if one_back:
+            look_one_back(model)
+        made.append(Teacher(spec, model))
+    return made
+
+
+@torch.no_grad()
+def look_one_back(model: torch.nn.Module) -> None:
+    """Mixers and MLPs add nothing: what comes next depends on the last token alone."""
+    for named, weight in model.named_parameters():
+        if named.endswith(("out_proj.weight", "down_proj.weight")):
+            weight.zero_()
+
+
+def step(trainer: Trainer, groups: Groups, one_back: bool = False) -> Result:
+    """The figures of a step, the gradient of its last update, and the weights after it.
+
+    one_back: teachers see one token back.
+    """
+    figures = _step(trainer, groups, one_back)
     return figures, gradients(trainer), trainer.weights()
+
+
+def _step(trainer: Trainer, groups: Groups, one_back: bool) -> dict[str, float]:
+    stage = trainer.stage
+    if isinstance(stage, RlStage):
+        return rl_step(trainer, groups)
+    if isinstance(stage, OpdStage):
+        return opd_step(trainer, teachers(one_back), groups)
+    if isinstance(stage, DpoStage):
+        pairs = [pair_of_tokens(one) for group in groups for one in group]
+        known = [(-3.0 - sum(one.chosen) % 7, -4.0 - sum(one.rejected) % 7) for one in pairs]
+        return preference_step(trainer, pairs, known, stage)
+    return sft_step(trainer, [one for group in groups for one in group])
+
+
+def pair_of_tokens(one: Trajectory) -> Pair:
+    """The last turn is what was chosen, the same turned round and one longer what was not."""
+    last, ids = one.steps[-1], one.segments[0].ids
+    chosen = ids[last.start : last.stop]
+    rejected = [(chosen[0] + 1) % VOCABULARY, *reversed(chosen)]
+    return Pair("fault", "t", ids[: last.start], chosen, rejected)
 
 
 def assert_equal(found: Result, expected: Result, tolerance: float = TOLERANCE) -> None:

@@ -29,8 +29,8 @@ from tests.conformance.algorithms.exact import (
     begun,
     by_hand,
     make_groups,
+    rl_stage_of,
     sampled_at,
-    stage_of,
     start,
     step,
     trajectory_of,
@@ -263,7 +263,7 @@ def test_advantages_stay_on_trained_tokens() -> None:
     groups = make_groups(4)
     found = gather(groups)
     assert found is not None
-    given = credit(found, groups, stage_of("reinforce_pp_baseline")).advantages
+    given = credit(found, groups, rl_stage_of("reinforce_pp_baseline")).advantages
     mask = found.batch.loss_mask
     assert abs(float(given[mask].mean())) < 1e-10
     assert float(given[mask].std()) == pytest.approx(1, abs=1e-5)
@@ -310,7 +310,7 @@ def test_norms_and_means_are_over_all_ranks(world: int) -> None:
     assert alone["grad_norm"] == pytest.approx(norm, rel=1e-12)
 
     def work(trainer: Trainer) -> dict[str, float]:
-        start(trainer, stage_of("dapo"))
+        start(trainer, rl_stage_of("dapo"))
         return rl_step(trainer, make_groups(5))
 
     for _, figures in on_ranks(world, work, merge="off", tokens=60):

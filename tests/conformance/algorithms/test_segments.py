@@ -26,8 +26,8 @@ from tests.conformance.algorithms.exact import (
     by_hand,
     finished,
     make_groups,
+    rl_stage_of,
     say,
-    stage_of,
     start,
     step,
     write,
@@ -168,7 +168,7 @@ def test_ratios_of_a_sequence_are_over_all_its_segments(name: str) -> None:
             if by_turn:
                 _silence_first_turns(groups)
             trainer = make_trainer(merge="off")
-            stage = stage_of(name)
+            stage = rl_stage_of(name)
             if by_turn:
                 stage = stage.model_copy(update={"advantage": "turn_reward_to_go"})
             start(trainer, stage)
