@@ -4,7 +4,7 @@ Trajectories that end early, shared prefixes and skipped groups take away; snaps
 the pool and evaluations come on top.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from engine.planner.advice import Advice, advise
@@ -26,7 +26,7 @@ from engine.planner.run_memory import (
 )
 from engine.planner.run_time import own_step_time
 from engine.planner.stages import rows_of, sampled_of, updates_of
-from engine.planner.timing import StepTime
+from engine.planner.timing import StepTime, learning_flops
 from engine.spec import ExperimentSpec
 from engine.spec.lineage import TrainedStage
 from engine.spec.sampled import SampledStage
@@ -132,21 +132,16 @@ def own_cluster(spec: ExperimentSpec) -> Cluster:
 def advise_run(spec: ExperimentSpec, cluster: Cluster) -> Advice:
     """Advice for the model and the trajectories of a specification on a cluster; half of the
     tokens sampled. Its first stage of practice says how many trajectories there are."""
-    sampled = [stage for stage in spec.stages if isinstance(stage, SampledStage)]
     trained = [stage for stage in spec.stages if isinstance(stage, TrainedStage)]
+    sampled = [stage for stage in trained if isinstance(stage, SampledStage)]
     longest = spec.environment.max_tokens
     asked = Asked(context=longest, sampled=longest // 2)
-    if trained:
-        asked = Asked(longest, longest // 2, optimizer=trained[-1].optimizer.kind)
-    if sampled:
-        first = sampled[0]
-        asked = Asked(
-            longest,
-            longest // 2,
-            prompts=first.prompts_per_step,
-            group=first.group_size,
-            optimizer=first.optimizer.kind,
-        )
+    for stage in [*sampled, *trained][:1]:
+        asked = replace(asked, optimizer="lora" if stage.lora else stage.optimizer.kind)
+        if stage.lora:
+            asked = replace(asked, lora_rank=stage.lora.rank)
+    for practice in sampled[:1]:
+        asked = replace(asked, prompts=practice.prompts_per_step, group=practice.group_size)
     return advise(from_spec(spec.model, spec.name), cluster, asked)
 
 
@@ -159,7 +154,9 @@ def _stage(
         steps=stage.steps,
         trajectories=rows,
         tokens=rows * length,
-        training_flops=updates_of(stage) * rows * training(model, length).total,
+        training_flops=updates_of(stage)
+        * rows
+        * learning_flops(model, length, adapters=stage.lora is not None),
         generation_flops=sampled_of(stage) * generation(model, length).total,
         phases=trainer_phases(model, spec, stage),
         time=own_step_time(model, spec, stage, length),

@@ -8,7 +8,7 @@ that samples share, which spare work.
 
 from engine.planner.architecture import Architecture
 from engine.planner.devices import Cluster, read_cluster
-from engine.planner.flops import prefill, training
+from engine.planner.flops import prefill
 from engine.planner.phases import Setup
 from engine.planner.stages import (
     has_critic,
@@ -18,7 +18,14 @@ from engine.planner.stages import (
     teachers_of,
     updates_of,
 )
-from engine.planner.timing import CPU_REACHED, Part, StepTime, Workload, sampling
+from engine.planner.timing import (
+    CPU_REACHED,
+    Part,
+    StepTime,
+    Workload,
+    learning_flops,
+    sampling,
+)
 from engine.spec import ExperimentSpec
 from engine.spec.lineage import TrainedStage
 
@@ -31,7 +38,8 @@ def own_step_time(
     """One step of a stage on trajectories of `length` tokens, all of them sampled."""
     rows, epochs = rows_of(stage), updates_of(stage)
     forward = rows * prefill(model, length).total
-    learning = epochs * rows * training(model, length).total
+    of_all = epochs * rows * learning_flops(model, length, adapters=False)
+    of_policy = epochs * rows * learning_flops(model, length, adapters=stage.lora is not None)
     parts: list[Part] = []
     if sampled := sampled_of(stage):
         parts += _sampling(model, spec, sampled, length)
@@ -40,10 +48,10 @@ def own_step_time(
         parts.append(_trained("log-probs", asked, spec))
     if has_critic(stage):
         parts.append(_trained("values", forward, spec))
-        parts.append(_trained("critic update", learning, spec))
+        parts.append(_trained("critic update", of_all, spec))
     if teachers := teachers_of(stage):
         parts.append(_trained("teachers", teachers * forward, spec))
-    parts.append(_trained("actor update", learning, spec))
+    parts.append(_trained("actor update", of_policy, spec))
     return StepTime(tuple(parts), apart=True)
 
 

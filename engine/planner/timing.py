@@ -155,16 +155,18 @@ def sampling(
 def update(
     name: str, model: Architecture, cluster: Cluster, setup: Setup, rows: int, context: int
 ) -> Part:
-    """Forward and backward over all rows; layers twice forward with checkpointing.
-
-    LoRA spares the gradients of frozen weights: a third of the dense part.
-    """
-    found = training(model, context)
-    if setup.optimizer == "lora":
-        found = type(found)(found.dense * 2 / 3, found.softmax, found.lightning)
-    flops = found.total + (prefill(model, context).total if setup.checkpointing else 0.0)
+    """Forward and backward over all rows; layers twice forward with checkpointing."""
+    found = learning_flops(model, context, adapters=setup.optimizer == "lora")
+    flops = found + (prefill(model, context).total if setup.checkpointing else 0.0)
     crossings = 3 if setup.checkpointing else 2  # gathered forward, again, backward; + reduced
     return _pass(name, model, cluster, setup, rows, context, flops, crossings + 1)
+
+
+def learning_flops(model: Architecture, tokens: int, *, adapters: bool) -> float:
+    """Forward and backward of one sequence. Where adapters alone are trained, frozen weights have
+    no gradient: that spares a third of the dense part."""
+    found = training(model, tokens)
+    return found.attention + found.dense * (2 / 3 if adapters else 1)
 
 
 def _passes(

@@ -302,6 +302,30 @@ def test_shorter_trajectories_take_less_time_and_no_less_memory() -> None:
     assert mean.stages[1].time.parts[-1].seconds == pytest.approx(1.05, rel=0.25)
 
 
+def test_adapters_spare_the_gradients_of_frozen_weights() -> None:
+    spec = recipe()
+    model = plan_run(spec).model
+    whole, adapted = (
+        own_step_time(model, spec, SftStage(batch_size=8, lora=lora), 100).parts[-1].flops
+        for lora in (None, LoraSpec(rank=4, alpha=8.0))
+    )
+    dense = training(model, 100).dense
+    assert adapted == pytest.approx(whole - 8 * dense / 3)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((CHECKOUT / "recipes").glob("*.yaml")), ids=lambda p: p.stem
+)
+def test_every_recipe_can_be_planned_and_advised(path: Path) -> None:
+    spec = recipe(path.stem)
+    plan = plan_run(spec)
+    trained = [stage for stage in spec.stages if isinstance(stage, TrainedStage)]
+    assert [stage.kind for stage in plan.stages] == [stage.kind for stage in trained]
+    assert all(stage.time.seconds > 0 for stage in plan.stages)
+    advice = advise_run(spec, own_cluster(spec))
+    assert advice.suggested == "grpo"
+
+
 def test_a_run_is_advised_on_any_cluster() -> None:
     spec = recipe()
     advice = advise_run(spec, own_cluster(spec))
