@@ -65,6 +65,8 @@ def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
         (["compare", "one"], "two runs"),
         (["trajectories", "export", "nobody"], "no run named"),
         (["checkpoints", "pull", "nobody"], "no run named"),
+        (["fork", "nobody"], "no run named"),
+        (["evaluate", "nobody"], "no run named"),
         (["rewards", "show", "nothing"], "no reward scheme 'nothing'"),
         (["rewards", "push", "absent.yaml"], "absent.yaml: No such file"),
         (["datasets", "pull", "nothing"], "no dataset 'nothing'"),
@@ -93,6 +95,15 @@ def test_it_refuses_a_file_that_is_no_spec(caravan: Caravan, tmp_path: Path) -> 
     }.items():
         (tmp_path / name).write_bytes(content)
         assert caravan("launch", str(tmp_path / name)).exit_code == 2
+
+
+@pytest.mark.parametrize("word", ["fork", "evaluate"])
+def test_nothing_starts_from_a_checkpoint_that_is_not_there(caravan: Caravan, word: str) -> None:
+    run = launch(caravan, "--name", f"no checkpoint to {word}")
+    told = caravan(word, run["id"])
+    assert (told.exit_code, "it has saved none yet" in told.stderr) == (2, True)
+    told = caravan(word, run["id"], "--checkpoint", "ckp_0")
+    assert (told.exit_code, "has no checkpoint 'ckp_0'" in told.stderr) == (2, True)
 
 
 def test_it_lists_what_a_filter_chooses(caravan: Caravan) -> None:

@@ -36,6 +36,15 @@ def test_a_run_is_launched_watched_and_pulled(whole: Stack, tmp_path: Path) -> N
     model = AutoModelForCausalLM.from_pretrained(pulled["folder"])
     with torch.no_grad():
         assert torch.isfinite(model(torch.tensor([[1, 2, 3]])).logits).all()
+    judge = ["evaluate", run_id, "--tasks", "quick", "--trials", "2", "--temperature", "1"]
+    judged = _command(whole, *judge, "--watch")
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    (own,) = _json(whole, "runs", f"id:{judged.stdout.split()[0]}")
+    assert own["parent_id"] == run_id
+    assert own["headline"]["eval/completion_rate"] >= 0
+    longer = ["--set", "stages.1.steps=3", "--set", "stages.1.optimizer.warmup_steps=1"]
+    forked = _command(whole, "fork", run_id, *longer, "--watch")
+    assert forked.returncode == 0, forked.stdout + forked.stderr
     export = ["trajectories", "export", run_id, "--purpose", "train"]
     exported = _json(whole, *export, "--to", str(tmp_path / "out.jsonl"))
     assert exported["trajectories"] > 0 and exported["unreadable"] == 0

@@ -11,6 +11,7 @@ from engine.models.hybrid.decode import Decoder
 from engine.models.logprobs import token_logprobs
 from engine.records.trajectory import Segment, Trajectory
 from engine.rollout.agent_loop import AgentLoop
+from engine.rollout.torch_sampler import TorchSampler
 
 
 def trainers_logprobs(model: HybridForCausalLM, segment: Segment, temperature: float) -> Tensor:
@@ -136,6 +137,28 @@ def test_temperature_zero_takes_the_likeliest_token(world) -> None:
         assert token == int(log_p.argmax())
         assert logprob == pytest.approx(float(log_p[token]), abs=1e-4)
         ids.append(token)
+
+
+def test_what_is_drawn_from_a_seed_is_the_same_each_time_and_moves_nothing_else(world) -> None:
+    model, prompt = world.policy(), world.encode_prompt(world.tasks[0])
+
+    def play(sampler: TorchSampler) -> list[list[int]]:
+        opened = sampler.open(prompt, 4, 6, 1.0)
+        turns: dict[int, list[int]] = {}
+        while len(turns) < 4:
+            turns |= {turn.sequence: turn.ids for turn in sampler.step()}
+        for sequence in opened:
+            sampler.close(sequence)
+        return [turns[sequence] for sequence in opened]
+
+    undisturbed, judged = world.sampler(model), world.sampler(model)
+    first = play(undisturbed)
+    assert play(judged) == first
+    with judged.seeded(7):
+        once = play(judged)
+    with judged.seeded(7):
+        assert play(judged) == once != first
+    assert play(judged) == play(undisturbed), "as if nothing had been drawn in between"
 
 
 def test_it_refuses_sequences_beyond_its_capacity_and_turns_inside_turns(world) -> None:
