@@ -1,6 +1,6 @@
 """What a run that starts from another run's checkpoint must have in common with it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from engine.spec.base import Disagreement
@@ -16,6 +16,8 @@ _OF_SYNTHESIS = (
     "evaluation.hops",
 )
 _NOT_OF_SHAPE = ("init_std", "embedding_std", "router_aux_weight")
+
+Difference = tuple[str, Any]  # path of a field, the value that it has in the parent
 
 
 def fork_disagreements(spec: ExperimentSpec, parent: ExperimentSpec) -> Iterator[Disagreement]:
@@ -38,13 +40,15 @@ def fork_disagreements(spec: ExperimentSpec, parent: ExperimentSpec) -> Iterator
         )
 
 
-def _differing(paths: Any, ours: dict[str, Any], theirs: dict[str, Any]) -> Iterator[Any]:
+def _differing(
+    paths: Iterable[str], ours: dict[str, Any], theirs: dict[str, Any]
+) -> Iterator[Difference]:
     """(path, the parent's value) of every field at or below the paths that is not the same."""
     for path in paths:
         yield from _below(path, _at(ours, path), _at(theirs, path))
 
 
-def _below(path: str, ours: Any, theirs: Any) -> Iterator[Any]:
+def _below(path: str, ours: Any, theirs: Any) -> Iterator[Difference]:
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name in sorted(ours.keys() | theirs.keys()):
             yield from _below(f"{path}.{name}", ours.get(name), theirs.get(name))
@@ -58,5 +62,5 @@ def _at(data: Any, path: str) -> Any:
     return data
 
 
-def _said(pairs: list[Any]) -> str:
+def _said(pairs: list[Difference]) -> str:
     return ", ".join(f"{path} {theirs!r}" for path, theirs in pairs)

@@ -47,3 +47,13 @@ def test_it_leaves_out_what_was_not_measured() -> None:
     assert told({"completion": 0.5, "tasks": 600}) == [
         ("Completion rate, held out", "50.0 %", "of 600 tasks")
     ]
+
+
+def test_it_says_how_the_tasks_were_played_where_that_is_known() -> None:
+    def note(**fields: float) -> str:
+        last = {"completion_rate": 0.5, "tasks": 600, **fields}
+        return told({"evaluations": [last]})[0][2]
+
+    assert note(trials=1, temperature=0.0) == "of 600 tasks, temperature 0"
+    assert note(trials=4, temperature=0.7) == "of 600 tasks, 4 trials of each, temperature 0.7"
+    assert note(trials=4) == "of 600 tasks"

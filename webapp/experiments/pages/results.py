@@ -40,8 +40,19 @@ def _completion(summary: dict[str, Any], numbers: dict[str, float]) -> list[tupl
     rate, tasks = last.get("completion_rate"), last.get("tasks")
     if not _is_number(rate):
         return []
-    note = _("of %(n)s tasks") % {"n": int(tasks)} if _is_number(tasks) else ""
+    note = _how(last, int(tasks)) if _is_number(tasks) else ""
     return [(_("Completion rate, held out"), str(percent(rate)), note)]
+
+
+def _how(evaluation: dict[str, Any], tasks: int) -> str:
+    """Of how many tasks a rate is, and how they were played where that is known."""
+    trials, temperature = evaluation.get("trials"), evaluation.get("temperature")
+    if not _is_number(trials) or not _is_number(temperature):
+        return _("of %(n)s tasks") % {"n": tasks}
+    told = {"n": tasks, "trials": int(trials), "t": f"{temperature:g}"}
+    if trials == 1:
+        return _("of %(n)s tasks, temperature %(t)s") % told
+    return _("of %(n)s tasks, %(trials)s trials of each, temperature %(t)s") % told
 
 
 def _gain(numbers: dict[str, float]) -> list[tuple[str, str, str]]:
