@@ -30,17 +30,17 @@ def saved_bytes(model: Architecture, tokens: float, *, checkpointing: bool) -> d
     With checkpointing, the input of every layer (2h) and, while it is computed again, all of one
     layer; without, all of every layer.
     """
-    largest = max(layer_bytes(layer, model.width) for layer in model.layers)
+    largest = max(layer_bytes(layer, model.width) for layer, _ in model.counted)
     if checkpointing:
         kept = BF16 * model.width * len(model.layers)
         return {"checkpoints": kept * tokens, "layer": largest * tokens}
-    every = sum(layer_bytes(layer, model.width) for layer in model.layers)
+    every = sum(number * layer_bytes(layer, model.width) for layer, number in model.counted)
     return {"layers": every * tokens}
 
 
 def passing_bytes(model: Architecture, tokens: float) -> float:
     """A pass without gradients: what the largest layer holds at once, at the most."""
-    return max(layer_bytes(layer, model.width) for layer in model.layers) * tokens
+    return max(layer_bytes(layer, model.width) for layer, _ in model.counted) * tokens
 
 
 def logits_bytes(model: Architecture, rows: float, *, gradients: bool) -> float:

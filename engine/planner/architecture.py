@@ -1,7 +1,9 @@
 """The shape of a language model: what FLOPs, parameters and memory are computed from."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 
 class LayerKind(StrEnum):
@@ -106,9 +108,14 @@ class Architecture:
     tied_head: bool
     source: str = ""
 
+    @cached_property
+    def counted(self) -> tuple[tuple[Layer, int], ...]:
+        """Each different layer, and how many there are: models have hundreds of two or three."""
+        return tuple(Counter(self.layers).items())
+
     def count(self, kind: LayerKind) -> int:
         """How many layers have this kind of attention."""
-        return sum(layer.mixer.kind is kind for layer in self.layers)
+        return sum(number for layer, number in self.counted if layer.mixer.kind is kind)
 
 
 def softmax_twin(model: Architecture) -> Architecture:

@@ -67,8 +67,8 @@ def prefill(
 ) -> Flops:
     """A whole sequence of `tokens` in one pass; the head runs on every token."""
     lightning = sum(
-        _lightning_forward(layer.mixer, tokens)
-        for layer in model.layers
+        number * _lightning_forward(layer.mixer, tokens)
+        for layer, number in model.counted
         if isinstance(layer.mixer, Lightning)
     )
     return Flops(_dense(model, tokens), _softmax(model, tokens, convention), lightning)
@@ -79,8 +79,8 @@ def generation(
 ) -> Flops:
     """Decoding `tokens` one by one from nothing; each attends to those before it and itself."""
     lightning = sum(
-        5.0 * layer.mixer.heads * layer.mixer.head_dim**2 * tokens
-        for layer in model.layers
+        5.0 * number * layer.mixer.heads * layer.mixer.head_dim**2 * tokens
+        for layer, number in model.counted
         if isinstance(layer.mixer, Lightning)
     )
     return Flops(_dense(model, tokens), _softmax(model, tokens, convention), lightning)
@@ -109,8 +109,8 @@ def training(
     lightning = 3 * forward.lightning
     if recompute_scores:
         lightning += sum(
-            _chunk_pairs(layer.mixer, tokens) * 2 * layer.mixer.head_dim
-            for layer in model.layers
+            number * _chunk_pairs(layer.mixer, tokens) * 2 * layer.mixer.head_dim
+            for layer, number in model.counted
             if isinstance(layer.mixer, Lightning)
         )
     softmax = forward.softmax * (3.5 if recompute_scores else 3.0)
@@ -147,8 +147,11 @@ def _softmax(model: Architecture, tokens: int, convention: Convention) -> float:
         Convention.PAPER: (squares / 2, squares),
         Convention.UNMASKED: (squares, squares),
     }.get(convention, (tokens * (tokens + 1) / 2,) * 2)
-    pairs = [pair_flops(layer.mixer, convention) for layer in model.layers]
-    return sum(key * key_pairs + value * value_pairs for key, value in pairs)
+    found = 0.0
+    for layer, number in model.counted:
+        key, value = pair_flops(layer.mixer, convention)
+        found += number * (key * key_pairs + value * value_pairs)
+    return found
 
 
 def _lightning_forward(mixer: Lightning, tokens: int) -> float:

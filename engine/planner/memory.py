@@ -24,18 +24,19 @@ class Memory:
 
 def kv_bytes_per_token(model: Architecture, number_bytes: int = 2) -> int:
     """Bytes that a token adds to a sequence's cache; MLA keeps its latent and rotary key."""
-    return number_bytes * sum(_kept(layer.mixer) for layer in model.layers)
+    return number_bytes * sum(n * _kept(layer.mixer) for layer, n in model.counted)
 
 
 def state_bytes(model: Architecture, number_bytes: int = 2) -> int:
     """Bytes of a sequence that its length does not change: states, and inputs of convolutions."""
     total = 0
-    for layer in model.layers:
+    for layer, number in model.counted:
         mixer = layer.mixer
         if isinstance(mixer, Lightning):
-            total += STATE_BYTES * mixer.heads * mixer.head_dim**2
+            total += number * STATE_BYTES * mixer.heads * mixer.head_dim**2
         if isinstance(mixer, Softmax | Lightning):
-            total += number_bytes * max(0, mixer.conv_taps - 1) * mixer.conv_channels
+            taps = max(0, mixer.conv_taps - 1)
+            total += number * number_bytes * taps * mixer.conv_channels
     return total
 
 

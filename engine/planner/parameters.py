@@ -25,13 +25,13 @@ def parameters(model: Architecture) -> Parameters:
     embedding = model.width * model.vocab_size
     head = 0 if model.tied_head else embedding
     total = active = products = 0
-    for layer in model.layers:
+    for layer, number in model.counted:
         mixer = mixer_products(layer.mixer, model.width)
         beside = layer.mixer.extra + 2 * model.width  # and the two norms
         routed = mlp_products(layer.mlp, model.width)
-        total += mixer + beside + _mlp_total(layer.mlp, model.width)
-        active += mixer + beside + routed
-        products += mixer + routed
+        total += number * (mixer + beside + _mlp_total(layer.mlp, model.width))
+        active += number * (mixer + beside + routed)
+        products += number * (mixer + routed)
     final_norm = model.width
     return Parameters(
         total=total + final_norm + embedding + head,

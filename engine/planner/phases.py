@@ -125,14 +125,15 @@ def engine_bytes(model: Architecture, setup: Setup, context: int) -> dict[str, f
     """
     ways = setup.engine_parallel
     kv = states = 0.0
-    for layer in model.layers:
+    for layer, number in model.counted:
         match layer.mixer:
             case Softmax() as mixer:
-                kv += 2 * 2 * mixer.kv_heads * mixer.head_dim / min(ways, mixer.kv_heads)
+                kv += number * 4 * mixer.kv_heads * mixer.head_dim / min(ways, mixer.kv_heads)
             case Latent() as mixer:
-                kv += 2 * (mixer.kv_rank + mixer.rope_dim)
+                kv += number * 2 * (mixer.kv_rank + mixer.rope_dim)
             case Lightning() as mixer:
-                states += STATE_BYTES * mixer.heads * mixer.head_dim**2 / min(ways, mixer.heads)
+                each = STATE_BYTES * mixer.heads * mixer.head_dim**2
+                states += number * each / min(ways, mixer.heads)
     return {
         "engine weights": 2 * parameters(model).total / ways,
         "keys and values": setup.slots * kv * context,

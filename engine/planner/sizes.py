@@ -1,6 +1,7 @@
 """How large a model is for its trainer: parameters, of them matrices, and those of adapters."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from engine.planner.architecture import (
     Architecture,
@@ -39,8 +40,8 @@ def size_of(model: Architecture, rank: int) -> Size:
     """The model's counts, with adapters of this rank on every matrix of its layers (LoRA)."""
     return Size(
         total=parameters(model).total,
-        matrices=sum(matrices(layer, model.width) for layer in model.layers),
-        adapters=sum(rank * _sides(layer, model.width) for layer in model.layers),
+        matrices=sum(n * matrices(layer, model.width) for layer, n in model.counted),
+        adapters=sum(n * rank * _sides(layer, model.width) for layer, n in model.counted),
     )
 
 
@@ -50,6 +51,7 @@ def matrices(layer: Layer, width: int) -> int:
     return mixer_products(layer.mixer, width) + mlp + 3 * width * layer.mlp.shared_width
 
 
+@cache
 def sized(wanted: float) -> Architecture:
     """A dense model of about so many parameters: the nearest of a few known ones, with as many
     layers as come closest. Raises ConfigError beyond 0.1 billion to 2 trillion.

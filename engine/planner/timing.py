@@ -225,9 +225,9 @@ def _moving(needs: Needs, roles: Roles, cluster: Cluster, setup: Setup) -> list[
 def _read(model: Architecture, sequences: int) -> float:
     """Parameters that one decoding step of so many sequences reads: of experts, those chosen."""
     total = float(parameters(model).total)
-    for layer in model.layers:
+    for layer, number in model.counted:
         mlp = layer.mlp
         if mlp.experts:
             untouched = (1 - mlp.active / mlp.experts) ** sequences
-            total -= untouched * 3 * model.width * mlp.width * mlp.experts
+            total -= number * untouched * 3 * model.width * mlp.width * mlp.experts
     return total
