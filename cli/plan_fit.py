@@ -41,6 +41,10 @@ def fit(
         str | None, typer.Option(help="Parameters of PPO's critic, as 1b; the model's otherwise.")
     ] = None,
     teachers: Annotated[int, typer.Option(help="Teachers of on-policy distillation.")] = 1,
+    reference: Annotated[
+        bool | None,
+        typer.Option(help="Hold a reference for a KL term; otherwise PPO does and others do not."),
+    ] = None,
     host_ram: Annotated[str, typer.Option(help="RAM of a node of eight devices, as 2t.")] = "1t",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -59,7 +63,7 @@ def fit(
         actor = _model(model, params)
         cluster = _cluster(devices, host_ram)
         asked = _asked(tokens, sampled, optimizer, engine, critic)
-        asked = replace(asked, prompts=prompts, group=group, teachers=teachers)
+        asked = replace(asked, prompts=prompts, group=group, teachers=teachers, reference=reference)
         advice = advise(actor, cluster, asked)
     except ConfigError as error:
         raise UserError(str(error)) from None

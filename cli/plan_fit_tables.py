@@ -25,6 +25,7 @@ CHANGES = {
     "moments_8bit": "bf16 weights with moments of 8 bits",
     "optimizer_on_host": "optimizer in the hosts' RAM",
     "critic_1b": "a critic of 1 billion parameters",
+    "no_reference": "no KL term and so no reference",
     "lora": "LoRA",
     "more_devices": "devices",
 }

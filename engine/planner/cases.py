@@ -17,7 +17,8 @@ MOST_ENGINE_DEVICES = 32
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person fixes: the rest follows. group: trajectories of one prompt."""
+    """What a person fixes: the rest follows. group: trajectories of one prompt; reference: whether
+    algorithms of practice hold one for a KL term, None: those that usually do."""
 
     context: int
     sampled: int
@@ -30,6 +31,7 @@ class Asked:
     offload: bool = False
     critic: Architecture | None = None
     teachers: int = 1
+    reference: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,13 @@ def case_of(algorithm: str, actor: Architecture, cluster: Cluster, asked: Asked)
     A pair of DPO is two rows of one micro-batch.
     """
     needs = NEEDS[algorithm]
-    roles = roles_of(algorithm, actor, critic=asked.critic, teachers=asked.teachers)
+    roles = roles_of(
+        algorithm,
+        actor,
+        critic=asked.critic,
+        teachers=asked.teachers,
+        reference=asked.reference,
+    )
     setup = Setup(
         optimizer=asked.optimizer,
         lora_rank=asked.lora_rank,

@@ -58,6 +58,12 @@ def _critic_1b(case: Case) -> Case | None:
     return replace(case, roles=replace(case.roles, critic=sized(SMALL_CRITIC)))
 
 
+def _no_reference(case: Case) -> Case | None:
+    if not case.roles.reference or case.setup.optimizer == "lora":
+        return None
+    return replace(case, roles=replace(case.roles, reference=False))
+
+
 def _moments_8bit(case: Case) -> Case | None:
     if case.setup.optimizer not in ("adamw", "muon"):
         return None
@@ -98,6 +104,7 @@ CHANGES: dict[str, Change] = {
     "moments_8bit": _moments_8bit,
     "optimizer_on_host": _optimizer_on_host,
     "critic_1b": _critic_1b,
+    "no_reference": _no_reference,
     "lora": _lora,
     "more_devices": _more_devices,
 }

@@ -8,7 +8,8 @@ from engine.planner.architecture import Architecture
 @dataclass(frozen=True)
 class Needs:
     """samples: the policy samples what it is trained on; rows: sequences of one example, in pairs
-    for DPO; reference: a KL penalty is usual; about: what it is for, in a sentence.
+    for DPO; reference: a KL term is usual, and the policy at the start is held for it; about: what
+    it is for, in a sentence.
     """
 
     samples: bool = True
@@ -69,13 +70,15 @@ def roles_of(
     *,
     critic: Architecture | None = None,
     teachers: int = 1,
+    reference: bool | None = None,
 ) -> Roles:
     """The models that an algorithm trains and asks; critic and teachers are as large as the actor
-    where nothing else is said."""
+    where nothing else is said. reference: of algorithms of practice; None: as is usual."""
     needs = NEEDS[algorithm]
+    practises = needs.samples and not needs.teachers
     return Roles(
         actor=actor,
         critic=(critic or actor) if needs.critic else None,
-        reference=needs.reference,
+        reference=needs.reference if reference is None else practises and reference,
         teachers=(actor,) * teachers if needs.teachers else (),
     )

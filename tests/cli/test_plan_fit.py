@@ -60,6 +60,15 @@ def test_the_json_says_what_the_planner_says() -> None:
             assert phase["total"] == pytest.approx(sum(phase["components"].values()))
 
 
+def test_a_reference_is_held_where_it_is_asked_for() -> None:
+    plain, held = (
+        json.loads(fit(*YI, *more, "--json").stdout)["verdicts"][1]["phases"][0]["components"]
+        for more in ([], ["--reference"])
+    )
+    assert "reference" not in plain
+    assert held["reference"] == 2 * 34_388_917_248 / 8
+
+
 def test_a_size_alone_will_do_and_a_recipe_too() -> None:
     size = json.loads(
         fit("--params", "34b", "--devices", "H200", "--context", "4k", "--json").stdout

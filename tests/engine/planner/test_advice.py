@@ -54,7 +54,7 @@ def test_every_fix_fits_and_says_no_more_than_it_does() -> None:
                 assert set(fix.changes) <= set(CHANGES)
                 if "more_devices" not in fix.changes:
                     assert fix.case.cluster == verdict.case.cluster
-                if "lora" not in fix.changes and "critic_1b" not in fix.changes:
+                if not {"lora", "critic_1b", "no_reference"} & set(fix.changes):
                     assert fix.case.roles == verdict.case.roles
 
 
@@ -101,6 +101,20 @@ def test_an_engine_spreads_until_it_fits_and_fills_what_is_left() -> None:
     tiny = case_of("grpo", shipped("qwen2.5-0.5b"), read_cluster("8xH100"), ASKED)
     assert tiny.setup.engine_parallel == 1
     assert tiny.slots == 64  # all that each of 8 engines is given
+
+
+def test_a_reference_is_held_as_usual_or_as_asked() -> None:
+    cluster, model = read_cluster("8xH100"), shipped("yi-34b")
+
+    def held(asked: Asked) -> set[str]:
+        return {name for name in NEEDS if case_of(name, model, cluster, asked).roles.reference}
+
+    assert held(ASKED) == {"ppo"}
+    assert held(replace(ASKED, reference=False)) == set()
+    assert held(replace(ASKED, reference=True)) == set(NEEDS) - {"dpo", "opd", "sft"}
+    tight = replace(ASKED, optimizer="adamw8")
+    helped = {fix.changes: fix.case for fix in on("8xH100", "yi-34b", tight).of("ppo").fixes}
+    assert not helped["no_reference",].roles.reference
 
 
 def test_the_ram_of_hosts_is_a_limit_too() -> None:

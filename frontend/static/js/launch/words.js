@@ -42,6 +42,7 @@ const CHANGES = {
   moments_8bit: () => t("moments of 8 bits"),
   optimizer_on_host: () => t("the optimizer in the hosts' RAM"),
   critic_1b: () => t("a critic of 1 billion parameters"),
+  no_reference: () => t("no KL term and so no reference"),
   lora: () => t("LoRA"),
   more_devices: (devices) => t("%(n)s devices", { n: devices }),
 };
