@@ -131,6 +131,7 @@ export class Form {
       return part;
     });
     const names = Object.keys(kinds).length ? Object.keys(kinds) : item.properties?.kind?.enum || [];
+    /** @type {{label: string, value: object}[]} */
     const made = names.length ? names.map((/** @type {string} */ kind) => ({ label: kind, value: { kind } })) : [{ label: name, value: {} }];
     const add = h("div", { class: "row" }, ...made.map(({ label, value }) => h("button", { type: "button", class: "button button-small", onclick: () => this.changed({ path: `${path}.${children.length}`, value }) }, t("Add %(kind)s", { kind: label }))));
     return this.section(name, path, schema.description, [h("div", { class: "stack-s form-wide" }, ...children, add)]);
