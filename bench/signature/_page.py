@@ -66,7 +66,7 @@ def draw(experiment: Experiment, results: Results, path: Path) -> bool:
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    style: dict[str, Any] = {
+    style: Any = {  # its names are a type of their own, which only matplotlib has
         "font.size": 9,
         "svg.fonttype": "none",
         "svg.hashsalt": experiment.name,

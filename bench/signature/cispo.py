@@ -166,18 +166,18 @@ EXPERIMENT = Experiment(
             "coverage",
             "Clips of PPO, DAPO and GSPO take the gradient of rare tokens that paid; CISPO's clip "
             "of the weight takes it of none.",
-            "MiniMax-M1, 2506.13585, section 3.1",
+            "MiniMax-M1, 2506.13585",
         ),
         Claim(
             "sooner",
             "CISPO learns to use a rare token in fewer rollouts than PPO's, DAPO's and GSPO's "
             "clips.",
-            "MiniMax-M1, 2506.13585, section 3.1, taken to this game",
+            "MiniMax-M1, 2506.13585, taken to this game",
         ),
         Claim(
             "half",
             "CISPO needs at most half of the steps of DAPO.",
-            "MiniMax-M1, 2506.13585, abstract, taken to this game",
+            "MiniMax-M1, 2506.13585, taken to this game",
         ),
     ),
     budget="60 rollouts of 32 x 16 games in 16 updates each, AdamW with one learning rate",

@@ -160,12 +160,12 @@ EXPERIMENT = Experiment(
             "keeps",
             "With the decoupled objective rollouts that are 4 and 12 steps old teach as much as "
             f"fresh ones, to within {LOSS} of 1.5.",
-            "AReaL, 2505.24298, section 5.2, taken to this game",
+            "AReaL, 2505.24298, taken to this game",
         ),
         Claim(
             "naive",
             "PPO with its ratio to the behaviour policy loses by rollouts 4 and 12 steps old.",
-            "AReaL, 2505.24298, section 5.2, taken to this game",
+            "AReaL, 2505.24298, taken to this game",
         ),
         Claim(
             "weight",
