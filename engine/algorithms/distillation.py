@@ -112,7 +112,8 @@ class _Divergence(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, head, teacher_hidden, teacher_head = ctx.saved_tensors
         beta, temperature = ctx.beta, ctx.temperature
-        d_hidden, d_head = torch.empty_like(hidden), torch.zeros_like(head)
+        d_hidden = torch.empty_like(hidden)
+        d_head = torch.zeros_like(head) if ctx.needs_input_grad[1] else None  # frozen: adapters
         for rows in row_chunks(len(hidden), len(head)):
             part = hidden[rows].to(head.dtype)
             log_q = _log_softmax(part, head, temperature)
@@ -128,7 +129,8 @@ class _Divergence(torch.autograd.Function):
                 d_logits = q * (score - torch.linalg.vecdot(q, score)[:, None])
             d_logits *= grads[0][rows, None] / temperature
             d_hidden[rows] = (d_logits @ head).to(hidden.dtype)
-            d_head.addmm_(d_logits.T, part)
+            if d_head is not None:
+                d_head.addmm_(d_logits.T, part)
         return d_hidden, d_head, None, None, None, None
 
 

@@ -38,19 +38,19 @@ class _TokenLogProbs(torch.autograd.Function):
         return logprobs, entropies, likeliest
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         hidden, weight, targets = ctx.saved_tensors
         d_hidden = torch.empty_like(hidden)
-        d_weight = torch.zeros_like(weight)
+        d_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         for rows in row_chunks(len(targets), len(weight)):
             part = hidden[rows].to(weight.dtype)
             scale = grads[0][rows, None] / ctx.temperature
-            d_logits = torch.softmax(scaled_logits(part, weight, ctx.temperature), dim=-1).mul_(
-                -scale
-            )
+            logits = scaled_logits(part, weight, ctx.temperature)
+            d_logits = torch.softmax(logits, dim=-1).mul_(-scale)
             d_logits.scatter_add_(1, targets[rows, None], scale)
             d_hidden[rows] = (d_logits @ weight).to(hidden.dtype)
-            d_weight.addmm_(d_logits.T, part)
+            if d_weight is not None:
+                d_weight.addmm_(d_logits.T, part)
         return d_hidden, d_weight, None, None
 
 

@@ -5,7 +5,6 @@ kept. The student's passes then turn these to distributions a few rows at a time
 head after the other, so that what is in memory does not grow with the vocabulary or the teachers.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -223,7 +222,7 @@ class _Step:
         agree: Tensor | None,
     ) -> None:
         """To the sums of a teacher and of the categories of its tokens; all [tokens]."""
-        agreed = torch.full_like(gap, math.nan) if agree is None else agree
+        agreed = torch.zeros_like(gap) if agree is None else agree
         far = log_ratio.abs() > LOG_RATIO_CAP
         found = torch.stack(
             [one.detach().double() for one in (torch.ones_like(gap), values, agreed, gap, far)], 1
@@ -241,7 +240,9 @@ class _Step:
         for name, (tokens, value, *_) in zip(names, self._sums.tolist(), strict=True):
             if tokens:
                 found[f"divergence/{name}"] = value / tokens
-        return {name: value for name, value in found.items() if not math.isnan(value)}
+        if self._stage.form == "one_token":
+            del found["agreement"]  # nobody asked for the likeliest token
+        return found
 
     @property
     def _temperature(self) -> float:

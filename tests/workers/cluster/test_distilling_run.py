@@ -23,6 +23,7 @@ stages:
     start_from: 1
     teachers: [{stage: 2, categories: [1 hop]}, {stage: 3, categories: [2 hops]}]
     off_policy_share: 0.25
+    lora: {rank: 2, alpha: 4}
     hops: [1, 2]
     prompts_per_step: 4
     group_size: 1
@@ -65,6 +66,7 @@ def test_two_experts_teach_a_student_that_goes_on_after_a_stop(cluster, ingest, 
     assert [saved[at]["parent"] for at in (1, 2, 3)] == ["", path(1, 4), path(1, 4)]
     last = ingest.of_kind("checkpoint")[-1]
     assert (last["stage"], last["parent"]) == (OPD, path(1, 4))
+    assert {"model.safetensors", "adapter/adapter_model.safetensors"} <= set(last["files"])
     begun = [e["text"] for e in ingest.of_kind("log") if "begins with" in e["text"]]
     assert f"Stage 3 (sft) begins with {path(1, 4)}." in begun
 
