@@ -3,7 +3,8 @@
 A call is one flat JSON object, `{"tool":"NAME","ARGUMENT":"VALUE",...}`, all values strings; an
 answer is `{"answer":"TEXT"}`. Values are copied as they stand, so that a repair mends the syntax
 and keeps what was asked for: text that is no JSON is aligned with the syntax of every tool, an
-object that is no valid call is read by its keys.
+object that is no valid call is read by its keys. A value that does not stand in the text in one
+piece is not put together from several.
 """
 
 import json
@@ -74,7 +75,11 @@ def nearest_call(text: str, syntaxes: Sequence[Syntax]) -> str | None:
         value = json.loads(text)
     except (ValueError, RecursionError):
         found = [(*align(text, syntax), syntax) for syntax in syntaxes]
-        near = [one for one in found if one[0] <= MOST_BROKEN * one[2].size]
+        near = [
+            (far, values, syntax)
+            for far, values, syntax in found
+            if far <= MOST_BROKEN * syntax.size and all(value in text for value in values)
+        ]
         whole = [(far, _with_values(syntax, values)) for far, values, syntax in near]
     else:
         if isinstance(value, list) and len(value) == 1:

@@ -94,7 +94,8 @@ def test_one_slip_in_the_syntax_is_mended_and_the_arguments_stay(entity, relatio
         ),
         ('{"answer":Euro}', '{"answer":"Euro"}'),
         ('{"answer":5}', '{"answer":"5"}'),
-        ('{"answer":"Eu"ro"}', '{"answer":"Euro"}'),
+        ('{"answer":"Eu"ro"}', None),  # in two pieces
+        ('{"tool":"lookup","entity":"A","relation":"capital","x":"capital"', None),
         ('{"answer":"a\\"b"', '{"answer":"a\\"b"}'),
         ('{"answer":"a","tool":"lookup"}', None),  # which of the two was meant?
         ('{"tool":"lookup","entity":"Lyon"}', None),  # the relation would be made up
