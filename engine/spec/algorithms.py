@@ -142,7 +142,7 @@ def with_our_names(stage: Mapping[str, Any]) -> dict[str, Any]:
     for peer, values in PEERS.items():
         if peer not in stage:
             continue
-        if stage[peer] not in values:
+        if not isinstance(stage[peer], str) or stage[peer] not in values:
             known = ", ".join(values)
             raise ValueError(f"{peer} {stage[peer]!r} has no counterpart here: there are {known}.")
         for name, value in values[stage[peer]].items():

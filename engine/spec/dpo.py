@@ -1,7 +1,7 @@
 """The stage of local repair: its own mistakes on practice tasks, and how they are unlearned."""
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
@@ -52,6 +52,34 @@ class DpoStage(TrainedStage):
     def strength(self) -> float:
         """beta, with its default."""
         return BETA if self.beta is None else self.beta
+
+
+def with_our_loss(stage: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a stage of this kind with TRL's loss_type replaced by ours.
+
+    A list of a loss and sft is that loss with an rpo_weight of 1, as TRL weighs them. Raises
+    ValueError for what has no counterpart here, and where loss or rpo_weight says another thing.
+    """
+    if stage.get("kind") != "dpo" or "loss_type" not in stage:
+        return dict(stage)
+    given, found = stage["loss_type"], {k: v for k, v in stage.items() if k != "loss_type"}
+    names = given if isinstance(given, list) else [given]
+    meant: dict[str, Any] = {"loss": names[0] if names else None}
+    if len(names) > 1:
+        meant["rpo_weight"] = 1.0
+    if meant["loss"] not in get_args(PairLoss) or names[1:] not in ([], ["sft"]):
+        known = ", ".join(get_args(PairLoss))
+        raise ValueError(
+            f"loss_type {given!r} has no counterpart here: there are {known}, and a list of one "
+            "of them and sft."
+        )
+    for name, value in meant.items():
+        if found.setdefault(name, value) != value:
+            raise ValueError(
+                f"loss_type {given!r} means {name} {value!r}, and {name} says {found[name]!r}: "
+                "keep one of them."
+            )
+    return found
 
 
 def disagreements_of(

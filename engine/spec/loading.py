@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from engine.rewards.presets import preset
 from engine.spec.algorithms import with_our_names
 from engine.spec.disagreements import disagreements
+from engine.spec.dpo import with_our_loss
 from engine.spec.experiment import ExperimentSpec, Stage
 from engine.spec.optimizer import optimizers_in_full
 
@@ -98,7 +99,7 @@ def _in_our_words(data: dict[str, Any]) -> tuple[dict[str, Any], list[SpecProble
     for index, stage in enumerate(stages):
         try:
             if isinstance(stage, dict):
-                stage = optimizers_in_full(with_our_names(stage))
+                stage = optimizers_in_full(with_our_names(with_our_loss(stage)))
             ours.append(stage)
         except ValueError as error:
             problems.append(SpecProblem(f"stages.{index}", str(error)))

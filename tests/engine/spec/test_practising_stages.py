@@ -39,6 +39,25 @@ def test_what_the_loss_does_not_read_is_refused():
     assert "beta" in problems(start + "beta: 0.0}")
 
 
+def test_trls_names_of_losses_are_read():
+    def loaded(loss_type: str) -> tuple[str, float]:
+        stage = f"{{kind: dpo, practice: {{hops: [1]}}, loss_type: {loss_type}}}"
+        spec, found = load_spec(SPEC.format(stage=stage, shown=50))
+        assert spec is not None, found
+        return spec.stages[1].loss, spec.stages[1].rpo_weight
+
+    assert loaded("ipo") == ("ipo", 0.0)
+    assert loaded("[sigmoid, sft]") == ("sigmoid", 1.0)
+    assert loaded("[sigmoid_norm]") == ("sigmoid_norm", 0.0)
+    assert loaded("sigmoid, loss: sigmoid") == ("sigmoid", 0.0)
+    for wrong in ("robust", "[]", "[sigmoid, ipo]", "[sft, sigmoid, sft]", "5", "{a: b}"):
+        said = problems(f"{{kind: dpo, practice: {{hops: [1]}}, loss_type: {wrong}}}")["stages.1"]
+        assert "has no counterpart here" in said
+    said = problems("{kind: dpo, practice: {hops: [1]}, loss: ipo, loss_type: sigmoid}")["stages.1"]
+    assert "keep one of them" in said
+    assert "no counterpart" in problems("{kind: rl, loss_type: [grpo]}")["stages.1"]
+
+
 def test_demonstrations_are_not_practised():
     found = problems("{kind: sft, practice: {hops: [1]}, per_prompt: 2}")
     assert set(found) == {"practice", "per_prompt", "source"}
