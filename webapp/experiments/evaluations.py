@@ -5,7 +5,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q
 from pydantic import TypeAdapter, ValidationError
 
 from engine.evaluation.comparison import Comparison, compare
@@ -50,8 +49,9 @@ class Evaluation:
 
 def evaluations_of(run: Run) -> list[Evaluation]:
     """In the order in which they were made; what older code wrote is left out."""
-    of_forks = Q(run__parent=run, run__spec__stages__1__kind="evaluate")
-    rows = EVENTS.filter(Q(run=run) | of_forks).order_by("at", "pk")
+    # In two queries: a condition over both tables would have all events of all runs looked at.
+    judges = run.children.filter(spec__stages__1__kind="evaluate").values_list("pk", flat=True)
+    rows = EVENTS.filter(run__in=[run.pk, *judges]).order_by("at", "pk")
     return [one for row in rows if (one := _evaluation(row)) is not None]
 
 
