@@ -12,7 +12,7 @@ pytestmark = pytest.mark.browser
 
 
 def several(driver) -> None:
-    evaluations.evaluate(driver, 2, 40, 340, 0.8, trials=6, prefix="evaluate/")
+    evaluations.evaluate(driver, 3, 0, 340, 0.8, trials=6, prefix="evaluate/")
     driver.send()
 
 

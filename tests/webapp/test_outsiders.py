@@ -135,7 +135,7 @@ REFERENCES = {
 # ... and those that do not.
 PLAIN = """
     accepted add after archived attempt axis before buckets category closed code_version
-    commented config count cursor definition email expires_at failed_calls field file filter
+    commented config count cursor definition devices email expires_at failed_calls field file filter
     from group hops instructions kind labels level limit max_reward max_running min_reward name
     names node note notes number overrides pause purpose q recipe remove resolved reviews_per_item
     role rollouts rubric sampled scope scores search series since size sort span spec start

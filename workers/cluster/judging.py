@@ -112,7 +112,7 @@ def finish(
         **{key.removeprefix(plan.prefix): value for key, value in values.items()},
     }
     attempt.evaluations.append(summary)
-    path = outcomes_file(plan.tasks, pending.stage, pending.step)
+    path = outcomes_file(attempt.number, plan.tasks, pending.stage, pending.step)
     kept = {
         **summary,
         "attempt": attempt.number,
@@ -166,13 +166,15 @@ def gain(attempt: Attempt) -> dict[str, float]:
 
 
 def held_out(attempt: Attempt, index: int) -> list[Outcome] | None:
-    """What the held-out tasks came to at the end of a stage."""
+    """What the held-out tasks came to at the end of a stage, in the newest attempt that judged."""
     steps = getattr(attempt.spec.stages[index], "steps", 0)
-    path = attempt.storage.fetch(outcomes_file("held_out", index, steps))
-    if path is None:
-        return None
-    return [Outcome.from_dict(one) for one in json.loads(path.read_text())["outcomes"]]
+    for number in range(attempt.number, 0, -1):
+        path = attempt.storage.fetch(outcomes_file(number, "held_out", index, steps))
+        if path is not None:
+            return [Outcome.from_dict(one) for one in json.loads(path.read_text())["outcomes"]]
+    return None
 
 
-def outcomes_file(tasks: str, stage: int, step: int) -> str:
-    return f"evaluations/stage-{stage}-step-{step:06d}-{tasks}.json"
+def outcomes_file(attempt: int, tasks: str, stage: int, step: int) -> str:
+    """An attempt's own: what was reported is never overwritten by one that judges again."""
+    return f"evaluations/attempt-{attempt}/stage-{stage}-step-{step:06d}-{tasks}.json"

@@ -11,7 +11,7 @@ from workers.cluster.storage import RunStorage
 
 def attempt_of(storage, stages):
     spec = ExperimentSpec(name="line", stages=[SynthesiseStage(), *stages])
-    return Attempt(spec, 1, None, storage, None, None, None)
+    return Attempt(spec, 2, None, storage, None, None, None)
 
 
 def test_the_gain_is_within_the_line_of_the_last_stage(tmp_path):
@@ -25,7 +25,7 @@ def test_the_gain_is_within_the_line_of_the_last_stage(tmp_path):
     solved = {1: 1, 2: 9, 3: 4, 4: 8}
     for index, count in solved.items():
         played = outcomes(*(task < count for task in range(10)))
-        name = judging.outcomes_file("held_out", index, stages[index - 1].steps)
+        name = judging.outcomes_file(1, "held_out", index, stages[index - 1].steps)
         storage.write_json(name, {"outcomes": [one.to_dict() for one in played]})
     gain = judging.gain(attempt_of(storage, stages))
     assert gain["gain"] == pytest.approx(0.7)
