@@ -5,6 +5,7 @@ QK-Clip. MuonClip's authors clip at 100; models of this size hardly get there: t
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,14 +40,14 @@ EQUAL = 0.01  # nats a token: losses that differ less are equal
 class Settings:
     """The task, the model and the training of a run."""
 
-    revision: int = 1
+    revision: int = 2
     symbols: int = 16
     copied: int = 8
     rows: int = 32
     width: int = 64
     heads: int = 4
     steps: int = 300
-    warmup: int = 60
+    warmup: int = 100
     last: int = 20  # steps whose mean loss is the end's
     decay: float = 0.1
     tau: float = 15.0
@@ -150,22 +151,30 @@ def judge(results: Results) -> dict[str, Verdict]:
     return {
         "grows": Verdict(
             all(difference.lower > 0 for difference in above.values()),
-            "Reproduced where Muon's mean peak is above AdamW's at both rates, by the intervals.",
+            "Reproduced where Muon's mean peak is above AdamW's at both rates, by the intervals; it "
+            f"is so at {_held(gap.lower > 0 for gap in above.values())}.",
             {f"peak of {arm}": means[arm] for arm in (*_arms("adamw"), *_arms("muon"))} | above,
         ),
         "decay": Verdict(
             all(mean.lower > SLACK * tau for mean in decayed.values()),
             f"Reproduced where the mean peak with decay {SETTINGS.decay:g} is above "
-            f"{SLACK * tau:g}, a quarter above MuonClip's tau, at both rates, by the intervals.",
+            f"{SLACK * tau:g}, a quarter above MuonClip's tau, at both rates, by the intervals; it "
+            f"is so at {_held(mean.lower > SLACK * tau for mean in decayed.values())}.",
             decayed,
         ),
-        "bounds": Verdict(
-            worst <= SLACK * tau and all(less.upper < 0 for less in saved.values()),
-            f"The largest logit of any step of any run was {worst:.1f}, tau is {tau:g}; a head was "
-            f"clipped in {steps[0]:.0f} and {steps[1]:.0f} of {SETTINGS.steps} steps. Reproduced "
-            f"where it stays below {SLACK * tau:g} and both other optimizers' peaks are above "
-            "MuonClip's, by the intervals.",
+        "below": Verdict(
+            all(less.upper < 0 for less in saved.values()),
+            "Reproduced where the peaks of Muon and of AdamW are above MuonClip's at both rates, "
+            "by the intervals.",
             {f"peak of {arm}": means[arm] for arm in clipped} | saved,
+        ),
+        "bounds": Verdict(
+            worst <= SLACK * tau,
+            f"Reproduced where no step of any run shows a logit above {SLACK * tau:g}, a quarter "
+            f"more than tau: a maximum is measured before the update that it follows. The largest "
+            f"was {worst:.1f}; a head was clipped in {steps[0]:.0f} and {steps[1]:.0f} of "
+            f"{SETTINGS.steps} steps on average.",
+            {},
         ),
         "free": Verdict(
             all(more.upper < EQUAL for more in lost.values()),
@@ -174,6 +183,10 @@ def judge(results: Results) -> dict[str, Verdict]:
             lost,
         ),
     }
+
+
+def _held(at_rates: Iterable[bool]) -> str:
+    return " and ".join(f"{r:g}" for r, held in zip(RATES, at_rates, strict=True) if held) or "none"
 
 
 def _arms(kind: str) -> list[str]:
@@ -213,8 +226,13 @@ EXPERIMENT = Experiment(
             "Kimi K2, 2507.20534, section 2.1",
         ),
         Claim(
+            "below",
+            "MuonClip's largest attention logit stays below Muon's and AdamW's.",
+            "Kimi K2, 2507.20534, section 2.1",
+        ),
+        Claim(
             "bounds",
-            "QK-Clip keeps the largest attention logit at tau, below Muon's and AdamW's.",
+            "QK-Clip keeps the largest attention logit at tau.",
             "Kimi K2, 2507.20534, section 2.1",
         ),
         Claim(
@@ -225,8 +243,9 @@ EXPERIMENT = Experiment(
     ),
     budget=(
         "two softmax layers of width 64, 300 steps of 32 rows that copy eight of 16 symbols, the "
-        "same data for all arms of a seed; tau is 15, scaled down from 100 to what a model of this "
-        "size reaches"
+        "same data for all arms of a seed; rates and warm-up are such that AdamW learnt the task on "
+        "each of eight other seeds; tau is 15, scaled down from 100 to what a model of this size "
+        "reaches"
     ),
     run_one=run_one,
     judge=judge,

@@ -49,7 +49,8 @@ AS_CLAIMED = {"adamw": 25.0, "muon": 60.0, "muon_decay": 40.0, "muonclip": 16.0}
         ("grows", {"muon": 24.0}),
         ("decay", {"muon_decay": 15.0}),
         ("bounds", {"muonclip": 19.0}),
-        ("bounds", {"adamw": 14.0}),
+        ("below", {"adamw": 14.0}),
+        ("below", {"muon": 15.0}),
         ("free", {"muonclip_loss": 0.02}),
     ],
 )
