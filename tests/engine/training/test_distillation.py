@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
-from engine.records.trajectory import Trajectory
+from engine.records.trajectory import Reward, StopReason, Trajectory
 from engine.spec.opd import OpdStage, TeacherSpec
 from engine.training import trainer as module
 from engine.training.checkpoint import CheckpointError
@@ -257,6 +257,22 @@ def test_in_bfloat16_it_comes_near_to_what_float32_gives(monkeypatch: pytest.Mon
         found.append(opd_step(trainer, teachers, make_lessons()[0]))
     for name in ("loss", "divergence", "divergence/stage-2", "grad_norm"):
         assert found[1][name] == pytest.approx(found[0][name], rel=0.05), name
+
+
+def test_tokens_of_broken_episodes_are_taught_and_their_rewards_are_not() -> None:
+    found = []
+    for broken in (False, True):
+        groups, _ = make_lessons()
+        one = groups[1][1]
+        one.reward = Reward(None, False)
+        if broken:
+            one.stop_reason, one.reward = StopReason.INFRA_ERROR, Reward(1.0, True)
+        trainer = make_trainer()
+        trainer.begin(opd(reward_weight=0.5))
+        found.append((trainer, opd_step(trainer, make_teachers(), groups)))
+    assert_same(found)
+    tokens = sum(sum(one.segments[0].loss_mask) for group in groups for one in group)
+    assert found[0][1]["loss_tokens"] == tokens
 
 
 def test_nothing_sampled_makes_no_update_and_counts_as_a_step() -> None:
