@@ -100,7 +100,10 @@ def step_seconds() -> tuple[float, float]:
 
     measured = interleaved_min_cpu_seconds({"step": step}, repeats=5, warm_up=2)["step"]
     model = from_spec(spec.model, spec.name)
-    return measured, own_step_time(model, spec, stage, LENGTH).seconds
+    precision = str(trainer.dtype).removeprefix("torch.")
+    return measured, own_step_time(
+        model, _spec(spec.model, precision, stage), stage, LENGTH
+    ).seconds
 
 
 def _of_trainer(what: str, model: ModelSpec, precision: str, kind: str) -> Iterator[Compared]:
@@ -108,6 +111,7 @@ def _of_trainer(what: str, model: ModelSpec, precision: str, kind: str) -> Itera
     stage = RlStage(algorithm="ppo", kl_weight=0.1, optimizer=optimizer)
     trainer = _trainer(_spec(model, precision, stage))
     trainer.begin(stage)
+    precision = str(trainer.dtype).removeprefix("torch.")  # fp32 where bf16 is slower just now
     shape = from_spec(model, what)
     planned = trainer_memory(shape, precision, optimizer)
     yield Compared(f"policy: {what}", _learner_bytes(trainer.policy), planned.total)

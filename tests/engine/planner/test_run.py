@@ -149,6 +149,13 @@ def learner_bytes(learner: Learner) -> int:
     return held(*masters, *beside, *moments) + gradients_of_copy
 
 
+@pytest.fixture
+def as_wished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trainer computes in bf16 where it is asked to, however slow that is just now."""
+    monkeypatch.setattr("engine.training.precision._product_time", lambda dtype: 1.0)
+
+
+@pytest.mark.usefixtures("as_wished")
 @pytest.mark.parametrize("experts", [1, 3])
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -174,6 +181,7 @@ def test_policy_critic_and_reference_are_as_large_as_planned(
     assert held(*trainer.reference.parameters()) == frozen_bytes(model, precision)
 
 
+@pytest.mark.usefixtures("as_wished")
 @pytest.mark.parametrize("experts", [1, 3])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_adapters_alone_have_gradients_and_moments(precision: str, experts: int) -> None:
