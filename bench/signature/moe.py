@@ -205,16 +205,17 @@ def _variance(results: Results) -> Verdict:
 
 
 def draw(results: Results, panels: list[Any]) -> None:
-    for kind, shades in (("ppo", COLOURS[0]), ("cispo", COLOURS[1])):
+    for kind, colour in (("ppo", COLOURS[0]), ("cispo", COLOURS[1])):
         for rate, style in zip(RATES, ("-", "--", ":"), strict=True):
             arm = f"{kind}-{rate:g}"
+            rollouts = len(results.of(arm, "rewards")[0])
             for panel, name in zip(panels, ("rewards", "norms", "kls"), strict=True):
-                mean = torch.tensor(results.of(arm, name)).mean(0)
-                panel.plot(mean, color=shades, linestyle=style, linewidth=1, label=arm)
+                each = torch.tensor(results.of(arm, name)).view(len(results.seeds), rollouts, -1)
+                panel.plot(each.amax(2).mean(0), color=colour, linestyle=style, label=arm)
     panels[0].set(xlabel="rollouts", ylabel="reward, mean over seeds")
     panels[0].legend(fontsize=7)
-    panels[1].set(xlabel="updates", ylabel="gradient norm, mean", yscale="log")
-    panels[2].set(xlabel="updates", ylabel="KL(behaviour || policy), mean", yscale="log")
+    panels[1].set(xlabel="rollouts", ylabel="largest gradient norm", yscale="log")
+    panels[2].set(xlabel="rollouts", ylabel="largest KL(behaviour || policy)", yscale="log")
 
 
 EXPERIMENT = Experiment(
