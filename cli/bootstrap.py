@@ -29,7 +29,7 @@ TORCH_SIZES = (
 )
 SIZES = {
     "base": TORCH_SIZES,
-    "dev": f"{TORCH_SIZES}, and 0.35 GB that only tests and checks need",
+    "dev": f"{TORCH_SIZES}, and 0.4 GB that only tests and checks need",
     "vllm": "about 0.8 GB (3 GB on disk)",
 }
 HELP = """\
