@@ -48,6 +48,7 @@ def test_it_judges_and_trains_on_from_a_run_that_is_gone(cluster, ingest, tmp_pa
     end = play("judged", judge, origin=origin)
     (done,) = ingest.of_kind("evaluation")
     assert (done["tasks"], done["trials"], done["temperature"]) == ("quick", 3, 1.0)
+    assert set(done["demonstrations"]) == {"loss", "token_accuracy"}
     report = done["report"]
     assert (report["tasks"], report["trajectories"]) == (5, 15)
     assert [one["k"] for one in report["passes"]] == [1, 2, 3]

@@ -70,3 +70,11 @@ def test_a_batch_is_never_larger_than_what_there_is(folder, made):
     all_of_them = synthesised.Demonstrations(folder, batch_size=10_000, seed=0)
     assert len(all_of_them.batch(0)) == len(made.demonstrations)
     assert len(all_of_them.batch(1)) == len(made.demonstrations)
+
+
+def test_what_is_held_back_shows_evaluation_tasks_and_is_never_learned(made, folder):
+    kept = synthesised.held_back(folder)
+    assert [one.segments[0].ids for one in kept] == [one.segments[0].ids for one in made.held_back]
+    assert {one.task_id for one in made.held_back} == {task.id for task in made.quick}
+    assert not {one.prompt for one in made.held_back} & {one.prompt for one in made.demonstrations}
+    assert not any(step.detour for one in made.held_back for step in one.steps)
