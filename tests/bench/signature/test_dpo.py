@@ -14,7 +14,7 @@ from bench.signature._toolbook import (
     slipped,
 )
 
-TINY = dpo.Settings(width=32, cold_start=100, practised=60, judged=20, steps=2, batch=4)
+TINY = dpo.Settings(width=32, cold_start=100, decay=5, practised=60, judged=20, steps=2, batch=4)
 
 
 def test_no_name_is_in_two_sets_of_tools() -> None:
