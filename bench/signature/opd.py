@@ -27,8 +27,17 @@ from bench.signature import (
     mean_interval,
     paired,
 )
+from bench.signature._digits import (
+    DIGITS,
+    TASKS,
+    VOCABULARY,
+    answer,
+    questions,
+    right_answer,
+    sampled,
+    trajectories,
+)
 from engine.models.hybrid import HybridConfig, HybridForCausalLM
-from engine.records.trajectory import Reward, Segment, StopReason, Trajectory
 from engine.spec import (
     ExperimentSpec,
     LoraSpec,
@@ -46,11 +55,8 @@ from engine.training.supervised import sft_step
 from engine.training.teachers import Teacher
 from engine.training.trainer import Trainer
 
-TASKS = ("reverse", "sort", "add one")
 ARMS = ("base", "opd", "one token", "lora", "experts' samples", "average")
 WITHIN = 0.02  # of the expert's completion
-DIGITS, SIGN = 5, 13  # the sign that an answer follows; 0 and 1 are padding and end
-VOCABULARY = 17
 
 
 @dataclass(frozen=True)
@@ -124,9 +130,9 @@ def _supervised(
     trainer.begin(SftStage(steps=steps, optimizer=_optimizer(settings.sft_lr)))
     rng = random.Random(f"supervised {seed}")
     for _ in range(steps):
-        asked = _questions(rng, tasks, settings.batch)
-        answers = torch.tensor([_answer(task, digits) for task, digits in asked])
-        sft_step(trainer, _trajectories(asked, answers))
+        asked = questions(rng, tasks, settings.batch)
+        answers = torch.tensor([right_answer(task, digits) for task, digits in asked])
+        sft_step(trainer, trajectories(asked, answers))
 
 
 def _taught(
@@ -141,15 +147,15 @@ def _taught(
     rng = random.Random(f"student {seed}")
     draw = torch.Generator().manual_seed(seed)
     for _ in range(settings.student_steps):
-        asked = _questions(rng, TASKS, settings.batch)
+        asked = questions(rng, TASKS, settings.batch)
         if arm == "experts' samples":
             shown = []
             for teacher in teachers:
                 own = [one for one in asked if teacher.spec.teaches(one[0])]
-                shown += _sampled(teacher.model, own, draw, 0) if own else []
+                shown += sampled(teacher.model, own, draw, 0) if own else []
             yield sft_step(trainer, shown)
         else:
-            played = _sampled(trainer.model, asked, draw, trainer.version)
+            played = sampled(trainer.model, asked, draw, trainer.version)
             yield opd_step(trainer, teachers, [[one] for one in played])
 
 
@@ -190,101 +196,12 @@ def _trainer(settings: Settings, seed: int) -> Trainer:
     return Trainer(spec, HybridConfig.from_spec(model, VOCABULARY, 0, 1))
 
 
-Question = tuple[str, list[int]]
-
-
-def _questions(
-    rng: random.Random, tasks: Sequence[str], count: int, *, held_out: bool = False
-) -> list[Question]:
-    """Digits whose sum is a multiple of seven are kept for judging."""
-    found: list[Question] = []
-    while len(found) < count:
-        digits = [rng.randrange(10) for _ in range(DIGITS)]
-        if (sum(digits) % 7 == 0) == held_out:
-            found.append((rng.choice(tasks), digits))
-    return found
-
-
-def _answer(task: str, digits: list[int]) -> list[int]:
-    """As tokens."""
-    right = {
-        "reverse": digits[::-1],
-        "sort": sorted(digits),
-        "add one": [(digit + 1) % 10 for digit in digits],
-    }
-    return [2 + digit for digit in right[task]]
-
-
-def _prompts(asked: Sequence[Question]) -> Tensor:
-    rows = [
-        [SIGN + 1 + TASKS.index(task), *(2 + d for d in digits), SIGN] for task, digits in asked
-    ]
-    return torch.tensor(rows)
-
-
-@torch.no_grad()
-def _answers(
-    model: HybridForCausalLM, asked: Sequence[Question], draw: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """Tokens and log-probabilities, both [questions, DIGITS]; without `draw` the likeliest."""
-    ids, logprobs = _prompts(asked), []
-    for _ in range(DIGITS):
-        log_p = torch.log_softmax(model.logits(model.hidden(ids)[:, -1]), dim=-1)
-        if draw is None:
-            token = log_p.argmax(-1, keepdim=True)
-        else:
-            token = torch.multinomial(log_p.exp(), 1, generator=draw)
-        ids = torch.cat([ids, token], 1)
-        logprobs.append(log_p.gather(1, token))
-    return ids[:, -DIGITS:], torch.cat(logprobs, 1)
-
-
-def _sampled(
-    model: HybridForCausalLM, asked: Sequence[Question], draw: torch.Generator, version: int
-) -> list[Trajectory]:
-    answers, logprobs = _answers(model, asked, draw)
-    return _trajectories(asked, answers, logprobs, version)
-
-
-def _trajectories(
-    asked: Sequence[Question],
-    answers: Tensor,
-    logprobs: Tensor | None = None,
-    version: int = -1,
-) -> list[Trajectory]:
-    """logprobs: of the policy of this version that sampled the answers."""
-    prompts = _prompts(asked).tolist()
-    given = torch.zeros_like(answers, dtype=torch.float32) if logprobs is None else logprobs
-    rows = zip(asked, prompts, answers.tolist(), given.tolist(), strict=True)
-    return [
-        _trajectory(task, prompt, answer, found, version)
-        for (task, _), prompt, answer, found in rows
-    ]
-
-
-def _trajectory(
-    task: str, prompt: list[int], answer: list[int], logprobs: list[float], version: int
-) -> Trajectory:
-    before = len(prompt)
-    segment = Segment(
-        ids=prompt + answer,
-        loss_mask=[False] * before + [True] * DIGITS,
-        logprobs=[0.0] * before + logprobs,
-        versions=[-1] * before + [version] * DIGITS,
-    )
-    return Trajectory(
-        id="", task_id="", group_id="", category=task, prompt="", answer="", segments=[segment],
-        steps=[], stop_reason=StopReason.ANSWERED, reward=Reward(None, False), success=False,
-        worker="", started_at="", duration_s=0.0, sampled_tokens=DIGITS,
-    )  # fmt: skip
-
-
 def _completion(model: HybridForCausalLM, task: str, settings: Settings, seed: int) -> float:
     """Share of held-out questions answered right, digit for digit."""
     rng = random.Random(f"judged {task} {seed}")
-    asked = _questions(rng, (task,), settings.judged, held_out=True)
-    answers, _ = _answers(model, asked, None)
-    right = torch.tensor([_answer(task, digits) for _, digits in asked])
+    asked = questions(rng, (task,), settings.judged, held_out=True)
+    answers, _ = answer(model, asked, None)
+    right = torch.tensor([right_answer(task, digits) for _, digits in asked])
     return float((answers == right).all(1).double().mean())
 
 

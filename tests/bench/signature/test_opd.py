@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bench.signature import Results, opd
+from bench.signature import Results, _digits, opd
 
 TINY = opd.Settings(
     width=16, batch=6, base_steps=2, expert_steps=2, student_steps=2, lora_rank=2, judged=4
@@ -13,15 +13,17 @@ TINY = opd.Settings(
 
 def test_answers_are_the_tasks_and_judged_questions_are_never_asked() -> None:
     digits = [3, 9, 0, 0, 5]
-    told = {task: [token - 2 for token in opd._answer(task, digits)] for task in opd.TASKS}
+    told = {
+        task: [token - 2 for token in _digits.right_answer(task, digits)] for task in _digits.TASKS
+    }
     assert told == {
         "reverse": [5, 0, 0, 9, 3],
         "sort": [0, 0, 3, 5, 9],
         "add one": [4, 0, 1, 1, 6],
     }
     rng = random.Random(0)
-    asked = {tuple(d) for _, d in opd._questions(rng, opd.TASKS, 300)}
-    judged = {tuple(d) for _, d in opd._questions(rng, opd.TASKS, 300, held_out=True)}
+    asked = {tuple(d) for _, d in _digits.questions(rng, _digits.TASKS, 300)}
+    judged = {tuple(d) for _, d in _digits.questions(rng, _digits.TASKS, 300, held_out=True)}
     assert not asked & judged
 
 
