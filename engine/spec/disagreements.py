@@ -1,6 +1,7 @@
 """Pairs of fields that are each valid and cannot both be honoured."""
 
 from collections.abc import Iterator
+from statistics import NormalDist
 
 from engine.spec import dpo, evaluate, lineage, opd, optimizer, rewards, rl, sft
 from engine.spec.base import Disagreement, hop_category
@@ -191,6 +192,26 @@ def _of_synthesis(spec: ExperimentSpec, stage: SynthesiseStage) -> Iterator[Disa
         )
 
 
+def _of_stop(spec: ExperimentSpec, stage: SampledStage, path: str) -> Iterator[Disagreement]:
+    """A rule that could never end the stage."""
+    wanted, judged = stage.stop_at_completion, spec.evaluation
+    if wanted is None:
+        return
+    if stage.steps <= judged.every_steps:
+        yield Disagreement(
+            f"The quick tasks are played every {judged.every_steps} steps, and the stage has "
+            f"{stage.steps}: it would end before it could stop.",
+            (f"{path}.stop_at_completion", "evaluation.every_steps"),
+        )
+    best = judged.quick_tasks / (judged.quick_tasks + NormalDist().inv_cdf(0.975) ** 2)  # Wilson's
+    if judged.trials == 1 and wanted > best:
+        yield Disagreement(
+            f"All {judged.quick_tasks} quick tasks solved would still have a lower end of "
+            f"{best:.3f}, below {wanted:g}: ask for less, or play more of them.",
+            (f"{path}.stop_at_completion", "evaluation.quick_tasks"),
+        )
+
+
 def _of_sampled(
     spec: ExperimentSpec, first: SynthesiseStage, stage: SampledStage, path: str
 ) -> Iterator[Disagreement]:
@@ -199,6 +220,7 @@ def _of_sampled(
             f"This stage trains on tasks of {_or(missing)} hops; the first stage draws none.",
             (f"{path}.hops", "stages.0.tasks"),
         )
+    yield from _of_stop(spec, stage, path)
     if stage.prompts_per_step > spec.pool.capacity:
         yield Disagreement(
             f"A batch takes {stage.prompts_per_step} groups, the pool holds at most "

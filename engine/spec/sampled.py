@@ -1,5 +1,8 @@
 """What stages have in common that sample their own training data through the data pool."""
 
+from pydantic import Field
+
+from engine.spec.base import Share
 from engine.spec.lineage import TrainedStage
 
 
@@ -9,6 +12,11 @@ class SampledStage(TrainedStage):
     hops: list[int]
     prompts_per_step: int
     group_size: int
+    stop_at_completion: Share | None = Field(
+        None,
+        description="Ends the stage before its last step once the completion rate on the quick "
+        "tasks is at least this, by the lower end of its 95% interval; empty: never",
+    )
 
     def needs_spread(self) -> bool:
         """Whether a group teaches only by the differences between its rewards."""

@@ -76,12 +76,11 @@ class Attempt:
         )
 
     def leave(self, index: int, summary: dict[str, Any]) -> None:
-        stage = self.spec.stages[index]
-        steps = getattr(stage, "steps", 0)
+        steps = self.ended_at(index) or 0
         self.reporter.spool.add(
             StageChange,
             index=index,
-            name=stage.kind,
+            name=self.spec.stages[index].kind,
             state="done",
             step=steps,
             steps=steps,
@@ -94,14 +93,26 @@ class Attempt:
 
     def final(self, index: int) -> Position:
         """The checkpoint with which a finished stage ended, in this attempt or one before it."""
+        found = self._final(index)
+        if found is None:
+            raise FileNotFoundError(
+                f"Stage {index} ({self.spec.stages[index].kind}) left no final checkpoint on the "
+                "run's storage, and a later stage needs it."
+            )
+        return found
+
+    def ended_at(self, index: int) -> int | None:
+        """The step after which a stage that trains took no other, before its last or not; None
+        where it goes on, and for stages that do not train."""
+        found = self._final(index)
+        return None if found is None else found.step
+
+    def _final(self, index: int) -> Position | None:
         for number in range(self.number, 0, -1):
             path = self.storage.fetch(_final_file(number, index))
             if path is not None:
                 return Position(**json.loads(path.read_text()))
-        raise FileNotFoundError(
-            f"Stage {index} ({self.spec.stages[index].kind}) left no final checkpoint on the run's "
-            "storage, and a later stage needs it."
-        )
+        return None
 
     def parent(self, index: int) -> Position | None:
         """The final checkpoint that a stage begins with, of an earlier stage or of another run;

@@ -167,7 +167,9 @@ def gain(attempt: Attempt) -> dict[str, float]:
 
 def held_out(attempt: Attempt, index: int) -> list[Outcome] | None:
     """What the held-out tasks came to at the end of a stage, in the newest attempt that judged."""
-    steps = getattr(attempt.spec.stages[index], "steps", 0)
+    steps = attempt.ended_at(index)
+    if steps is None:
+        return None
     for number in range(attempt.number, 0, -1):
         path = attempt.storage.fetch(outcomes_file(number, "held_out", index, steps))
         if path is not None:

@@ -34,7 +34,22 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
     attempt.begin(index)
     if isinstance(stage, RlStage) and (said := stage.notice()):
         attempt.reporter.log(said, level="warning")
-    start, every = attempt.start_step(index), attempt.spec.checkpoint.every_steps
+    last = attempt.ended_at(index)
+    if last is None:
+        last = _take_steps(attempt, index, stage)
+    summary = None if last is None else judge(attempt, index, last)
+    if summary is not None and isinstance(stage, OpdStage):
+        found = teachers.completion_by_category(attempt, index, stage)
+        attempt.reporter.metrics(attempt.totals.trainer_step, teachers.completion_metrics(found))
+        summary["by_category"] = found
+    return summary
+
+
+def _take_steps(attempt: Attempt, index: int, stage: SampledStage) -> int | None:
+    """All steps of the stage, or those up to where its rule ends it; the number of the last one.
+    None where the end was asked for."""
+    step = start = attempt.start_step(index)
+    every = attempt.spec.checkpoint.every_steps
     pool = _open_pool(attempt, index, stage, start)
     attempt.crew.all_rollouts("produce", index, pool)
     quick: Pending | None = None
@@ -59,18 +74,18 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
             attempt.totals.trainer_step = attempt.steps_before(index) + step
             _publish(attempt)
             _report(attempt, stage, figures, batch, waited_s)
-            if step % every == 0 or step == stage.steps:
-                _checkpoint(attempt, index, step, final=step == stage.steps)
-            quick = _evaluate_on_schedule(attempt, index, step, stage, quick)
+            seen, quick = _evaluate_on_schedule(attempt, index, step, stage, quick)
+            done = step == stage.steps or _is_enough(attempt, index, step, stage, seen)
+            if done or step % every == 0:
+                _checkpoint(attempt, index, step, final=done)
+            if done:
+                break
     finally:
         attempt.control.on_latches(None)
+    if quick is not None:
+        judging.finish(attempt, quick)
     attempt.crew.all_rollouts("cease")
-    summary = judge(attempt, index, stage.steps)
-    if summary is not None and isinstance(stage, OpdStage):
-        found = teachers.completion_by_category(attempt, index, stage)
-        attempt.reporter.metrics(attempt.totals.trainer_step, teachers.completion_metrics(found))
-        summary["by_category"] = found
-    return summary
+    return step
 
 
 def evaluate(attempt: Attempt, index: int, stage: EvaluateStage) -> dict[str, Any] | None:
@@ -167,18 +182,33 @@ def _checkpoint(attempt: Attempt, index: int, step: int, final: bool = False) ->
 
 def _evaluate_on_schedule(
     attempt: Attempt, index: int, step: int, stage: SampledStage, pending: Pending | None
-) -> Pending | None:
-    """Start the evaluation that is due after this step; report the one before once it is there.
+) -> tuple[dict[str, Any] | None, Pending | None]:
+    """Report the evaluation before, once it is there, and start the one that is due after this
+    step; the first's summary, and the one under way.
 
     Training goes on meanwhile. After the last step all held-out tasks follow instead.
     """
     due = step % attempt.spec.evaluation.every_steps == 0 and step < stage.steps
+    seen = None
     if pending is not None and (due or step == stage.steps or pending.is_done()):
-        judging.finish(attempt, pending)
-        pending = None
-    if not due:
-        return pending
-    return judging.start(attempt, judging.scheduled(attempt.spec, "quick"), index, step)
+        seen, pending = judging.finish(attempt, pending), None
+    if due:
+        pending = judging.start(attempt, judging.scheduled(attempt.spec, "quick"), index, step)
+    return seen, pending
+
+
+def _is_enough(
+    attempt: Attempt, index: int, step: int, stage: SampledStage, seen: dict[str, Any] | None
+) -> bool:
+    """Whether the stage's rule ends it here, which the log is told."""
+    wanted, low = stage.stop_at_completion, (seen or {}).get("completion_rate_low")
+    if wanted is None or low is None or low < wanted:
+        return False
+    attempt.reporter.log(
+        f"Stage {index} ({stage.kind}) ends after {step} of {stage.steps} steps: completion on the "
+        f"quick tasks is at least {low:.1%}, and stop_at_completion is {wanted:.1%}."
+    )
+    return True
 
 
 def judge(attempt: Attempt, index: int, step: int) -> dict[str, Any] | None:

@@ -237,3 +237,16 @@ def test_every_field_is_described_by_a_schema_without_loose_ends() -> None:
     schema = ExperimentSpec.model_json_schema()
     for name, part in schema["$defs"].items():
         assert part.get("additionalProperties") is False or "enum" in part, name
+
+
+def test_a_rule_that_could_never_end_its_stage_is_refused() -> None:
+    for fields, evaluation, part in (
+        ({"stop_at_completion": 0.97}, {}, "would still have a lower end of 0.969"),
+        ({"stop_at_completion": 0.9, "steps": 10}, {}, "would end before it could stop"),
+        ({"stop_at_completion": 0.97}, {"quick_tasks": 200}, ""),
+        ({"stop_at_completion": 0.9}, {}, ""),
+    ):
+        stages = [{"kind": "synthesise"}, {"kind": "rl", "steps": 70, **fields}]
+        _, found = problems_of({"name": "x", "stages": stages, "evaluation": evaluation})
+        told = [one.message for one in found if one.path == "stages.1.stop_at_completion"]
+        assert len(told) == bool(part) and all(part in one for one in told)
