@@ -10,6 +10,8 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 Hops = Annotated[int, Field(ge=1, le=9)]
 HopsKey = Annotated[str, Field(pattern=r"^[1-9]$")]  # a number of hops as a key of a mapping
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
+# As the web tier names versions of datasets.
+DatasetVersionId = Annotated[str, Field(pattern=r"^ver_[0-9a-z]{16}$")]
 
 
 def hop_category(hops: int) -> str:

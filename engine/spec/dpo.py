@@ -1,11 +1,11 @@
-"""The stage of local repair: its own mistakes on practice tasks, and how they are unlearned."""
+"""The stage of preference learning: own mistakes and their repair, or pairs of a dataset."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from engine.spec.base import Disagreement
+from engine.spec.base import DatasetVersionId, Disagreement
 from engine.spec.lineage import TrainedStage
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.practice import PracticeSpec, practice_disagreements
@@ -16,9 +16,13 @@ BETA = 0.1
 
 
 class DpoStage(TrainedStage):
-    """Preference learning from the policy's own tool-call errors and their nearest repair."""
+    """Preference learning: own tool-call errors and their nearest repair, or stored pairs."""
 
     kind: Literal["dpo"] = "dpo"
+    dataset: DatasetVersionId | None = Field(
+        None,
+        description="Id of a version of pairs to learn from; empty: own errors in practice",
+    )
     practice: PracticeSpec = Field(
         PracticeSpec(), description="What is played at the start of the stage to find errors"
     )
@@ -86,7 +90,16 @@ def disagreements_of(
     stage: DpoStage, first: SynthesiseStage, slots: int, path: str
 ) -> Iterator[Disagreement]:
     """Fields of the stage that cannot be honoured together, or with the first stage."""
-    yield from practice_disagreements(stage.practice, first.tasks, slots, f"{path}.practice")
+    if stage.dataset is None:
+        yield from practice_disagreements(stage.practice, first.tasks, slots, f"{path}.practice")
+    else:
+        for name in ("hops", "tasks", "attempts"):
+            if getattr(stage.practice, name) != getattr(PracticeSpec(), name):
+                yield Disagreement(
+                    f"A stage that learns from a dataset plays no practice tasks and does not read "
+                    f"practice.{name}: leave it out, or leave dataset empty.",
+                    (f"{path}.practice.{name}", f"{path}.dataset"),
+                )
     if stage.loss == "sft":
         for name in ("beta", "rpo_weight"):
             if getattr(stage, name):

@@ -1,11 +1,11 @@
-"""The stage of supervised learning, from demonstrations or from the policy's own accepted ones."""
+"""The stage of supervised learning: from demonstrations, own accepted rollouts or a dataset."""
 
 from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
-from engine.spec.base import Disagreement
+from engine.spec.base import DatasetVersionId, Disagreement
 from engine.spec.lineage import TrainedStage
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.practice import PracticeSpec, practice_disagreements
@@ -15,12 +15,16 @@ PER_PROMPT = 4
 
 
 class SftStage(TrainedStage):
-    """Supervised learning: the cold start on demonstrations, or rejection sampling."""
+    """Supervised learning: the cold start on demonstrations, rejection sampling, or a dataset."""
 
     kind: Literal["sft"] = "sft"
-    source: Literal["demonstrations", "accepted"] = Field(
+    source: Literal["demonstrations", "accepted", "dataset"] = Field(
         "demonstrations",
-        description="accepted: own rollouts at the start of the stage that the verifier accepts",
+        description="accepted: own rollouts at the start of the stage that the verifier accepts; "
+        "dataset: trajectories of a stored version",
+    )
+    dataset: DatasetVersionId | None = Field(
+        None, description="Id of the version of trajectories for the source dataset"
     )
     practice: PracticeSpec | None = Field(
         None, description="What is played for the source accepted; empty: its defaults"
@@ -39,7 +43,7 @@ class SftStage(TrainedStage):
 
     @property
     def played(self) -> PracticeSpec | None:
-        """What the stage plays before it learns; None where it learns from demonstrations."""
+        """What the stage plays before it learns; None where it learns from what is there."""
         return (self.practice or PracticeSpec()) if self.source == "accepted" else None
 
     @property
@@ -51,11 +55,18 @@ def disagreements_of(
     stage: SftStage, first: SynthesiseStage, slots: int, path: str
 ) -> Iterator[Disagreement]:
     """Fields of the stage that cannot be honoured together, or with the first stage."""
+    if (stage.source == "dataset") != (stage.dataset is not None):
+        said = "needs the id of a version in" if stage.dataset is None else "does not read"
+        yield Disagreement(
+            f"The source {stage.source} {said} dataset: give both the source dataset and the id, "
+            "or neither.",
+            (f"{path}.dataset", f"{path}.source"),
+        )
     if stage.played is not None:
         place = f"{path}.practice"
         yield from practice_disagreements(stage.played, first.tasks, slots, place)
         return
-    if not any(first.demonstrations.values()):
+    if stage.source == "demonstrations" and not any(first.demonstrations.values()):
         yield Disagreement(
             "This stage learns from demonstrations, and none are asked for.",
             (f"{path}.kind", "stages.0.demonstrations"),
@@ -63,7 +74,7 @@ def disagreements_of(
     for name in ("practice", "per_prompt"):
         if getattr(stage, name) is not None:
             yield Disagreement(
-                f"The source demonstrations does not read {name}: leave it out, or take the source "
+                f"The source {stage.source} does not read {name}: leave it out, or take the source "
                 "accepted.",
                 (f"{path}.{name}", f"{path}.source"),
             )

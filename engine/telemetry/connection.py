@@ -1,6 +1,7 @@
 """The calls to ingest. One object per process; may be used from several threads."""
 
 import json
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,6 +67,20 @@ class Connection:
     def blob(self, sha256: str, data: bytes) -> None:
         self._request("PUT", f"blobs/{sha256}", data, {})
 
+    def dataset(self, version: str, target: Path) -> None:
+        """Write the rows of a dataset version that the run's spec names to a file, as they come:
+        zstd-compressed JSON lines."""
+        path = f"datasets/{version}"
+        try:
+            with self._client.stream("GET", self._url(path), headers=self._headers({})) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise _problem(path, answer)
+                with target.open("wb") as file:
+                    file.writelines(answer.iter_bytes())
+        except httpx.HTTPError as error:
+            raise IngestError(f"{self.url} was not reached: {error}") from error
+
     def finish(self, state: str, reason: str, summary: dict[str, Any]) -> None:
         self._post("finish", {"state": state, "reason": reason, "summary": summary})
 
@@ -87,25 +102,34 @@ class Connection:
     def _request(
         self, method: str, path: str, body: bytes, headers: dict[str, str]
     ) -> httpx.Response:
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
         try:
             answer = self._client.request(
-                method, f"{self.url}/ingest/v1/{path}", content=body, headers=headers
+                method, self._url(path), content=body, headers=self._headers(headers)
             )
         except httpx.HTTPError as error:
             raise IngestError(f"{self.url} was not reached: {error}") from error
         if answer.is_success:
             return answer
-        message = f"{path}: {answer.status_code} {_detail(answer)}"
-        if answer.status_code == httpx.codes.CONFLICT:
-            raise RevokedError(message)
-        # An unknown token may be a proxy's or a restored database's doing: the web tier can delay
-        # what a live run reports, it cannot stop the run.
-        later = (401, 403, 404, 408, 425, 429)
-        if answer.status_code in later or answer.status_code >= 500:
-            raise IngestError(message)
-        raise RefusedError(answer.status_code, message)
+        raise _problem(path, answer)
+
+    def _url(self, path: str) -> str:
+        return f"{self.url}/ingest/v1/{path}"
+
+    def _headers(self, headers: dict[str, str]) -> dict[str, str]:
+        return {**headers, "Authorization": f"Bearer {self.token}"} if self.token else headers
+
+
+def _problem(path: str, answer: httpx.Response) -> Exception:
+    """What an answer that is no success means for the caller."""
+    message = f"{path}: {answer.status_code} {_detail(answer)}"
+    if answer.status_code == httpx.codes.CONFLICT:
+        return RevokedError(message)
+    # An unknown token may be a proxy's or a restored database's doing: the web tier can delay
+    # what a live run reports, it cannot stop the run.
+    later = (401, 403, 404, 408, 425, 429)
+    if answer.status_code in later or answer.status_code >= 500:
+        return IngestError(message)
+    return RefusedError(answer.status_code, message)
 
 
 def _detail(answer: httpx.Response) -> str:

@@ -79,9 +79,6 @@ class Run(models.Model):
     reward_scheme = models.ForeignKey(
         "RewardSchemeVersion", null=True, on_delete=models.PROTECT, related_name="runs"
     )
-    dataset = models.ForeignKey(
-        "DatasetVersion", null=True, on_delete=models.PROTECT, related_name="runs"
-    )
     parent = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="children"
     )
@@ -309,3 +306,16 @@ class DatasetVersion(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["dataset", "number"], name="dataset_version_once")
         ]
+
+
+class StageDataset(models.Model):
+    """That a stage of a run learns from a version: only those may the run's attempts read."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="stage_datasets")
+    stage = models.PositiveIntegerField()
+    version = models.ForeignKey(
+        DatasetVersion, on_delete=models.PROTECT, related_name="stage_datasets"
+    )
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "stage"], name="stage_dataset_once")]

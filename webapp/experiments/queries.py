@@ -15,7 +15,15 @@ from django.utils import timezone
 from webapp import storage
 from webapp.accounts.access import Actor, visible
 from webapp.experiments.filters import filter_runs, with_metric
-from webapp.experiments.models import ACTIVE_STATES, Attempt, DatasetVersion, Experiment, Run, Stage
+from webapp.experiments.models import (
+    ACTIVE_STATES,
+    Attempt,
+    DatasetVersion,
+    Experiment,
+    Run,
+    Stage,
+    StageDataset,
+)
 from webapp.monitoring.headline import metric_named
 from webapp.monitoring.models import Series
 from webapp.paging import Page, keyset
@@ -97,13 +105,21 @@ class RunDetail:
     elapsed_s: float | None  # of the run, while it worked; None: it has not started
     left_s: float | None  # estimate; None: not computed
     children: int
+    datasets: list[StageDataset]  # that its stages learn from, in their order
 
 
 def run_detail(run: Run) -> RunDetail:
     attempts = list(run.attempts.select_related("resume_from").order_by("-number"))
     stages = list(attempts[0].stages.order_by("index")) if attempts else []
+    datasets = run.stage_datasets.select_related("version__dataset").order_by("stage")
     return RunDetail(
-        run, attempts, stages, elapsed_s(attempts), left_s(run, stages), run.children.count()
+        run,
+        attempts,
+        stages,
+        elapsed_s(attempts),
+        left_s(run, stages),
+        run.children.count(),
+        list(datasets),
     )
 
 

@@ -1,10 +1,10 @@
 """The ingest API: what run drivers and device samplers call, with tokens of their own."""
 
 import json
-from typing import Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 from asgiref.sync import sync_to_async
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import NinjaAPI, Schema
 from ninja.parser import Parser
 from ninja.security import HttpBearer
@@ -15,7 +15,7 @@ from engine.spec.code import MAX_CODE_VERSION
 from webapp import live, storage
 from webapp.accounts.credentials import is_sampler_token
 from webapp.experiments import services
-from webapp.experiments.models import Checkpoint
+from webapp.experiments.models import Checkpoint, DatasetVersion, StageDataset
 from webapp.monitoring.ingest import parsing
 from webapp.monitoring.ingest.devices import store_devices
 from webapp.monitoring.ingest.finish import finish as finish_attempt
@@ -189,6 +189,22 @@ async def put_blob(request: HttpRequest, sha256: str) -> Any:
         return 201 if services.put_upload(attempt.run_id, body, sha256) else 200
 
     return HttpResponse(status=await sync_to_async(put)())
+
+
+@api.get("/datasets/{version_id}", response={200: None})
+async def get_dataset(request: HttpRequest, version_id: str) -> StreamingHttpResponse:
+    """The rows of a dataset version that a stage of the attempt's run learns from, as
+    zstd-compressed JSON lines."""
+
+    def find() -> tuple[DatasetVersion, IO[bytes]]:
+        run_id = check_token(_token(request)).run_id
+        for named in StageDataset.objects.filter(run=run_id).select_related("version"):
+            if named.version_id == version_id:
+                return named.version, storage.open_blob(named.version.blob)
+        raise RefusedError("No stage of this run learns from such a dataset version.", status=404)
+
+    version, file = await sync_to_async(find)()
+    return storage.attachment(storage.chunks(file), f"{version.pk}.jsonl.zst", version.size)
 
 
 class FinishIn(Schema):

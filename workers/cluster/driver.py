@@ -28,6 +28,7 @@ from workers.cluster import judging, limits, stages, supervised
 from workers.cluster.attempt import Attempt, Position, newest_position
 from workers.cluster.control import Control
 from workers.cluster.crew import Crew, RevokedAttemptError, TerminatedError
+from workers.cluster.fetching import StoredRowsError
 from workers.cluster.origin import OriginError, take_origin
 from workers.cluster.reporting import Address
 from workers.cluster.run_format import OtherCodeError, check_format, notice, read_spec
@@ -118,7 +119,7 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
         return take_stages(attempt)
     except RevokedAttemptError:
         raise
-    except (OtherCodeError, OriginError) as error:
+    except (OtherCodeError, OriginError, StoredRowsError) as error:
         reporter.log(str(error), level="error")
         return End("failed", str(error))
     except NoBatchError as error:

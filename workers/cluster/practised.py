@@ -1,18 +1,20 @@
-"""What stages that practise learn from: made once of what was played, kept on the run's storage."""
+"""What stages with a set of their own learn from, kept on the run's storage: made once, of what
+was played or of the rows of a dataset."""
 
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import zstandard
 
+from engine.records.rows import Learned
 from engine.records.trajectory import Trajectory
 from engine.spec import DpoStage, ExperimentSpec, SftStage
 from engine.spec.practice import PracticeSpec
 from engine.synthesis.repair import Faults, Pair, PairCollector, faults_of
-from workers.cluster import synthesised
+from workers.cluster import stored_rows, synthesised
 from workers.cluster.played import Play, Played
 from workers.cluster.storage import RunStorage
 
@@ -61,13 +63,15 @@ def summary(storage: RunStorage, index: int) -> dict[str, Any] | None:
 
 
 def make(storage: RunStorage, spec: ExperimentSpec, index: int) -> dict[str, Any]:
-    """Make what a stage learns from of what it played, and keep it; the summary."""
+    """Make what a stage learns from of what it played or of a dataset, and keep it; the summary."""
     stage = spec.stages[index]
+    assert isinstance(stage, DpoStage | SftStage)
     played = Played(storage, f"{folder(index)}/played")
-    if isinstance(stage, DpoStage):
+    if stage.dataset is not None:
+        found = _read_rows(storage, spec, index, stage, stage.dataset)
+    elif isinstance(stage, DpoStage):
         found = _make_pairs(storage, spec, index, stage, played)
     else:
-        assert isinstance(stage, SftStage)
         found = _keep_accepted(storage, index, stage, played)
     storage.write_json(f"{folder(index)}/{_SUMMARY}", found)
     return found
@@ -91,10 +95,7 @@ def _make_pairs(
             yield one
 
     faults = faults_of(passing())
-    name = f"{folder(index)}/{_PAIRS}"
-    with zstandard.open(storage.path(name), "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps(vars(pair)) + "\n" for pair in collector.pairs)
-    storage.publish(name)
+    _write_pairs(storage, index, collector.pairs)
     return {
         "pairs": len(collector.pairs),
         "played": faults.trajectories,
@@ -123,10 +124,7 @@ def _keep_accepted(
             kept.append(one)
     tokens = sum(sum(segment.loss_mask) for one in kept for segment in one.segments)
     if kept:
-        name = f"{folder(index)}/accepted"
-        storage.path(name).mkdir(parents=True, exist_ok=True)
-        synthesised.write_demonstrations(storage.path(name), kept)
-        storage.publish(name)
+        _write_kept(storage, index, kept)
     return {
         "played": total,
         "acceptance_rate": accepted / total if total else 0.0,
@@ -136,10 +134,38 @@ def _keep_accepted(
     }
 
 
+def _read_rows(
+    storage: RunStorage, spec: ExperimentSpec, index: int, stage: DpoStage | SftStage, version: str
+) -> dict[str, Any]:
+    """What can be learned of a version of a dataset."""
+    if isinstance(stage, DpoStage):
+        pairs, found = stored_rows.pairs(storage, spec, stage, version)
+        _write_pairs(storage, index, pairs)
+        return {"pairs": len(pairs), **found}
+    rows, found = stored_rows.trajectories(storage, spec, version)
+    if rows:
+        _write_kept(storage, index, rows)
+    return {"kept": len(rows), **found}
+
+
+def _write_pairs(storage: RunStorage, index: int, pairs: Sequence[Pair]) -> None:
+    name = f"{folder(index)}/{_PAIRS}"
+    with zstandard.open(storage.path(name), "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(vars(pair)) + "\n" for pair in pairs)
+    storage.publish(name)
+
+
+def _write_kept(storage: RunStorage, index: int, kept: Sequence[Trajectory | Learned]) -> None:
+    name = f"{folder(index)}/accepted"
+    storage.path(name).mkdir(parents=True, exist_ok=True)
+    synthesised.write_demonstrations(storage.path(name), kept)
+    storage.publish(name)
+
+
 def accepted(
     storage: RunStorage, index: int, batch_size: int, seed: int
 ) -> synthesised.Demonstrations:
-    """The accepted trajectories of a stage. Raises FileNotFoundError where none were kept."""
+    """The trajectories that a stage kept to learn from. Raises FileNotFoundError without."""
     found = storage.fetch(f"{folder(index)}/accepted")
     if found is None:
         raise FileNotFoundError(f"Stage {index} kept no accepted rollouts in {storage.place}.")

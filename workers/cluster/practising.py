@@ -1,4 +1,4 @@
-"""Practice in a stage: what is played, what the trainers learn of it, and errors counted."""
+"""What a stage has its trainers learn: of practice or of a dataset; and errors counted."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ from engine.evaluation.intervals import wilson
 from engine.spec import DpoStage
 from engine.spec.practice import PracticeSpec
 from engine.synthesis.repair import Faults
-from workers.cluster import limits, practised
+from workers.cluster import limits, practised, stored_rows
 from workers.cluster.attempt import Attempt
+from workers.cluster.fetching import StoredRowsError, fetch
 from workers.cluster.played import Play
 
 
@@ -20,8 +21,31 @@ def practise(attempt: Attempt, index: int, practice: PracticeSpec) -> dict[str, 
     attempt.control.at("practise", index, 0)
     if not _play(attempt, practised.practice_play(attempt.spec, index, practice)):
         return None
+    return _make(attempt, index, "the practice to be read")
+
+
+def read_rows(attempt: Attempt, index: int, version: str) -> dict[str, Any] | None:
+    """Fetch the rows of a dataset's version and make of them what the stage learns from, unless an
+    earlier attempt has; its summary. None where the end was asked for.
+
+    Raises StoredRowsError where there is nothing in it to learn.
+    """
+    made = practised.summary(attempt.storage, index)
+    if made is None:
+        attempt.control.at("fetch dataset", index, 0)
+        if not fetch(attempt, version):
+            return None
+        made = _make(attempt, index, "the dataset to be read")
+    said = stored_rows.told(made)
+    if not made["rows_used"]:
+        raise StoredRowsError(f"Stage {index} has nothing to learn: {said}")
+    attempt.reporter.log(said, level="warning" if made["rows_refused"] else "info")
+    return made
+
+
+def _make(attempt: Attempt, index: int, what: str) -> dict[str, Any]:
     call = attempt.crew.trainers[0].practised.remote(index)
-    made: dict[str, Any] = attempt.crew.wait([call], limits.STEP_S, "the practice to be read")[0]
+    made: dict[str, Any] = attempt.crew.wait([call], limits.STEP_S, what)[0]
     return made
 
 
@@ -50,7 +74,7 @@ def take_up(attempt: Attempt, index: int) -> None:
             "log-probabilities of its start are not on the run's storage any more."
         )
     attempt.crew.all_trainers(
-        "take_up", index, known, limit_s=limits.STEP_S, what="the trainers to load the practice"
+        "take_up", index, known, limit_s=limits.STEP_S, what="the trainers to load what is learned"
     )
 
 

@@ -1,4 +1,5 @@
-"""Stages whose steps are taken from a fixed set: demonstrations, accepted rollouts, repair pairs.
+"""Stages whose steps are taken from a fixed set: demonstrations, accepted rollouts, repair pairs,
+rows of a dataset.
 
 Each returns its summary, or None where the end was asked for; everything is saved then.
 """
@@ -10,7 +11,14 @@ from engine.spec import DpoStage, SftStage
 from workers.cluster import limits
 from workers.cluster.attempt import Attempt
 from workers.cluster.figures import DPO_FIGURES, SFT_FIGURES, named
-from workers.cluster.practising import classes_of, count_faults, practise, rates_of, take_up
+from workers.cluster.practising import (
+    classes_of,
+    count_faults,
+    practise,
+    rates_of,
+    read_rows,
+    take_up,
+)
 from workers.cluster.stages import judge, wait_while_paused
 
 CHUNK_S = 1.0  # of steps between two looks at what people wish
@@ -18,11 +26,16 @@ TOLD_EVERY_S = 2.0
 
 
 def learn(attempt: Attempt, index: int, stage: SftStage) -> dict[str, Any] | None:
-    """Supervised steps on demonstrations, or on own rollouts that the verifier accepts."""
+    """Supervised steps on demonstrations, on own rollouts that the verifier accepts, or on the
+    trajectories of a dataset."""
     attempt.begin(index)
     made: dict[str, Any] | None = {}
     if stage.played is not None:
         made = _accept(attempt, index, stage)
+    elif stage.dataset is not None:
+        made = read_rows(attempt, index, stage.dataset)
+        if made is not None:
+            take_up(attempt, index)
     if made is None:
         attempt.save(index, attempt.start_step(index))
         return None
@@ -55,9 +68,13 @@ def _accept(attempt: Attempt, index: int, stage: SftStage) -> dict[str, Any] | N
 
 
 def repair(attempt: Attempt, index: int, stage: DpoStage) -> dict[str, Any] | None:
-    """Find own errors in practice, learn to prefer their repairs, and count errors again."""
+    """Find own errors in practice, or take the pairs of a dataset, learn to prefer the chosen
+    sides, and count errors on held-out tasks before and after."""
     attempt.begin(index)
-    made = practise(attempt, index, stage.practice)
+    if stage.dataset is not None:
+        made = read_rows(attempt, index, stage.dataset)
+    else:
+        made = practise(attempt, index, stage.practice)
     if made is not None and not made["pairs"]:
         attempt.reporter.log(
             f"Stage {index} (dpo) ends at once: {made['calls']} calls in {made['played']} "
@@ -69,15 +86,17 @@ def repair(attempt: Attempt, index: int, stage: DpoStage) -> dict[str, Any] | No
     if made is None or before is None:
         attempt.save(index, attempt.start_step(index))
         return None
-    attempt.reporter.log(f"{made['pairs']} pairs from {made['calls']} calls. {classes_of(made)}")
+    if stage.dataset is None:
+        said = f"{made['pairs']} pairs from {made['calls']} calls. {classes_of(made)}"
+        attempt.reporter.log(said)
     take_up(attempt, index)
     figures = _take_steps(attempt, index, stage.steps, "dpo_steps", DPO_FIGURES)
     if figures is None:
         return None
     if (change := figures.get("chosen_change", 0.0)) < 0:
         attempt.reporter.log(
-            f"Repairs have become less likely than at the start of stage {index}, by {-change:.3g} "
-            "nats a token: raise rpo_weight, or take the loss sigmoid_norm.",
+            f"Chosen sides have become less likely than at the start of stage {index}, by "
+            f"{-change:.3g} nats a token: raise rpo_weight, or take the loss sigmoid_norm.",
             level="warning",
         )
     after = count_faults(attempt, index, stage, "after", stage.steps)

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import zstandard
 
 from engine.environments.protocol import Task
+from engine.records.rows import Learned
 from engine.records.trajectory import Reward, Segment, StopReason, Trajectory
 from engine.synthesis import Synthesis, Tokenizer
 from workers.cluster.storage import RunStorage
@@ -165,7 +166,9 @@ def _write(path: Path, items: Iterable[dict[str, Any]]) -> None:
             file.write(json.dumps(item, ensure_ascii=False) + "\n")
 
 
-def write_demonstrations(folder: Path, made: list[Trajectory], name: str = DEMONSTRATIONS) -> None:
+def write_demonstrations(
+    folder: Path, made: Sequence[Trajectory | Learned], name: str = DEMONSTRATIONS
+) -> None:
     """Tokens and masks of all segments, end to end, as `Demonstrations` reads them."""
     segments = [segment for one in made for segment in one.segments]
     np.savez(

@@ -110,7 +110,7 @@ class TrainerActor:
         self._trainer.version += 1  # samplers that hold other weights of this version reload
 
     def practised(self, index: int) -> dict[str, Any]:
-        """Make what a stage learns from of what it played; its summary."""
+        """Make what a stage learns from of what it played or of a dataset; its summary."""
         return practised.make(self._storage, self._spec, index)
 
     def faults(self, play: Play) -> Faults:
@@ -118,7 +118,7 @@ class TrainerActor:
         return practised.faults(self._storage, play)
 
     def take_up(self, index: int, known: bool) -> None:
-        """Load what was made of a stage's practice. known: whether the reference of pairs lies on
+        """Load what was made for a stage. known: whether the reference of pairs lies on
         the storage; otherwise it is computed, with the weights as they are, and kept there."""
         stage, seed = self._spec.stages[index], self._spec.seed + index
         if isinstance(stage, SftStage):
@@ -232,7 +232,7 @@ class TrainerActor:
 
     def _shown(self, stage: TrainedStage, seed: int) -> synthesised.Demonstrations | None:
         """The demonstrations that the stage learns from."""
-        if isinstance(stage, SftStage) and stage.played is None:
+        if isinstance(stage, SftStage) and stage.source == "demonstrations":
             folder = synthesised.folder(self._storage)
             return synthesised.Demonstrations(folder, stage.batch_size, seed)
         if isinstance(stage, OpdStage) and (batch_size := stage.demonstrations_per_step):

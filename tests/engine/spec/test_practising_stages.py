@@ -73,3 +73,23 @@ def test_defaults_are_filled_in_where_they_are_read():
 
 def test_the_kinds_are_named_where_there_is_none():
     assert "'dpo'" in problems("{steps: 3}")["kind"]
+
+
+VERSION = "dataset: ver_0123456789abcdef"
+
+
+def test_a_dataset_is_named_where_it_is_read_and_nowhere_else():
+    assert problems(f"{{kind: sft, source: dataset, {VERSION}}}", shown=0) == {}
+    assert problems(f"{{kind: dpo, {VERSION}, practice: {{temperature: 0.7}}}}", shown=0) == {}
+    for wrong in (
+        "source: dataset",
+        VERSION,
+        f"source: accepted, practice: {{hops: [1]}}, {VERSION}",
+    ):
+        assert set(problems(f"{{kind: sft, {wrong}}}")) == {"dataset", "source"}, wrong
+    assert "dataset" in problems("{kind: sft, source: dataset, dataset: the newest}")
+    found = problems(f"{{kind: sft, source: dataset, {VERSION}, practice: {{}}, per_prompt: 2}}")
+    assert set(found) == {"practice", "per_prompt", "source"}
+    found = problems(f"{{kind: dpo, {VERSION}, practice: {{hops: [1], tasks: 4, attempts: 2}}}}")
+    assert set(found) == {"practice.hops", "practice.tasks", "practice.attempts", "dataset"}
+    assert "does not read practice.tasks" in found["practice.tasks"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import zstandard
 
-Answer = tuple[int, dict[str, Any]]
+Answer = tuple[int, dict[str, Any] | bytes]
 
 
 class IngestServer:
@@ -18,6 +18,7 @@ class IngestServer:
     def __init__(self) -> None:
         self.events: dict[tuple[str, int], dict[str, Any]] = {}
         self.blobs: dict[str, bytes] = {}
+        self.datasets: dict[str, bytes] = {}  # by id of the version
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.duplicates = 0
         self.command = "run"
@@ -49,7 +50,7 @@ class IngestServer:
     def answer(self, method: str, path: str, token: str, raw: bytes) -> Answer:
         if path != "tickets/redeem" and token != f"Bearer {self.token}":
             return 401, {"title": "unknown token"}
-        body = {} if method == "PUT" else json.loads(raw)
+        body = json.loads(raw) if method == "POST" else {}
         with self.changed:
             self.calls.append((path, body))
             self.changed.notify_all()
@@ -74,6 +75,9 @@ class IngestServer:
             assert hashlib.sha256(raw).hexdigest() == path.removeprefix("blobs/")
             self.blobs[path.removeprefix("blobs/")] = raw
             return 201, {}
+        if path.startswith("datasets/"):
+            found = self.datasets.get(path.removeprefix("datasets/"))
+            return (404, {"detail": "not of this run"}) if found is None else (200, found)
         if path == "tickets/redeem":
             return 200, self.redeems
         if path == "heartbeat":
@@ -90,13 +94,13 @@ def _handler(server: IngestServer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers["Content-Length"]))
+            raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if self.headers.get("Content-Encoding") == "zstd":
                 raw = zstandard.ZstdDecompressor().decompress(raw, max_output_size=2**26)
             path = self.path.removeprefix("/ingest/v1/")
             token = self.headers.get("Authorization", "")
             status, answer = server.answer(self.command, path, token, raw)
-            data = json.dumps(answer).encode()
+            data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             try:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
@@ -104,6 +108,9 @@ def _handler(server: IngestServer) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(data)
             except OSError:
                 self.close_connection = True  # the client gave up
+
+        def do_GET(self) -> None:
+            self.do_POST()
 
         def do_PUT(self) -> None:
             self.do_POST()

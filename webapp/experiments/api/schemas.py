@@ -76,6 +76,16 @@ class StageOut(Schema):
     summary: dict[str, Any]
 
 
+class StageDatasetOut(Schema):
+    """The version of a dataset that a stage learns from."""
+
+    stage: int
+    version_id: str
+    number: int
+    dataset_id: str
+    name: str
+
+
 class RunDetailOut(RunOut):
     """A run with everything that does not change by the second."""
 
@@ -83,7 +93,7 @@ class RunDetailOut(RunOut):
     spec_hash: str
     code_version: str
     reward_scheme_id: str | None
-    dataset_id: str | None
+    datasets: list[StageDatasetOut]
     cursor: int
     summary: dict[str, Any]
     attempts: list[AttemptOut]
@@ -109,6 +119,16 @@ def detail_out(detail: RunDetail) -> dict[str, Any]:
         "elapsed_s": detail.elapsed_s,
         "left_s": detail.left_s,
         "children": detail.children,
+        "datasets": [
+            {
+                "stage": one.stage,
+                "version_id": one.version_id,
+                "number": one.version.number,
+                "dataset_id": one.version.dataset_id,
+                "name": one.version.dataset.name,
+            }
+            for one in detail.datasets
+        ],
         "etag": run_etag(run),
     }
 

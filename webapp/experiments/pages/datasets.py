@@ -13,12 +13,13 @@ from django.views.decorators.http import require_POST
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import services
-from webapp.experiments.models import Dataset, DatasetVersion
+from webapp.experiments.models import Dataset, DatasetVersion, StageDataset
 from webapp.experiments.queries import rows_of
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError
 
 SAMPLES = 20
+LEARNERS = 50
 KINDS = ("tasks", "trajectories", "pairs", "step_labels")
 
 
@@ -93,6 +94,9 @@ def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
         "dataset": dataset,
         "versions": versions,
         "shown": shown,
+        "learners": StageDataset.objects.filter(version__dataset=dataset)
+        .select_related("run", "version")
+        .order_by("-run__created_at", "stage")[:LEARNERS],
         "samples": [
             (start + index, _headline(row), json.dumps(row, indent=2, ensure_ascii=False))
             for index, row in enumerate(samples)

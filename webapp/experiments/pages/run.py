@@ -43,7 +43,7 @@ def header(request: HttpRequest, run: Run) -> HttpResponse:
     )
 
 
-@page_of(RUNS.select_related("reward_scheme__scheme", "dataset__dataset"))
+@page_of(RUNS.select_related("reward_scheme__scheme"))
 def config(request: HttpRequest, run: Run) -> HttpResponse:
     context = run_context(run, "config") | {"text": spec_text(run)}
     return show(request, "experiments/run_config.html", context)
@@ -169,6 +169,7 @@ def run_context(run: Run, tab: str) -> dict[str, Any]:
         "run": run,
         "attempt": detail.attempts[0],
         "attempts": detail.attempts,
+        "datasets": detail.datasets,
         "stage_count": len(run.spec.get("stages", [])),
         "progress": progress_of(detail.stages) if is_active else None,
         "is_active": is_active,

@@ -17,6 +17,7 @@ from webapp.experiments.models import Attempt, Checkpoint, Experiment, Run
 from webapp.experiments.services.edit import clean_tags
 from webapp.experiments.services.fork import check_start, lock_checkpoint
 from webapp.experiments.services.schemes import version_of
+from webapp.experiments.services.stage_datasets import find_stage_datasets, keep_stage_datasets
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 
 DEMO_RECIPE = "kg-search"
@@ -61,6 +62,7 @@ def launch_run(
         check_start(spec)
     if parent is not None and parent.project_id != project.pk:
         raise invalid_field("parent", "The parent run belongs to another project.")
+    datasets = find_stage_datasets(project, spec)
     experiment = find_experiment(project, launch.experiment or spec.name, user)
     run = create_run(
         experiment,
@@ -77,6 +79,7 @@ def launch_run(
         is_demo=launch.is_demo,
         steps=sum(getattr(stage, "steps", 0) for stage in spec.stages),
     )
+    keep_stage_datasets(run, datasets)
     attempt = Attempt.objects.create(run=run, number=1)
     record("run.launch", run.pk, user=user, project=project, name=run.name, spec_hash=run.spec_hash)
     queue.send("caravan.submit", attempt.pk)

@@ -1,0 +1,136 @@
+"""Stages that learn from a version of a dataset: launched or refused, kept, read by their run."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import zstandard
+from django.db.models import ProtectedError
+from django.test import Client
+from django.urls import reverse
+
+from tests.webapp.support import SPEC, Api, downloaded, ingest, start
+from webapp.accounts.models import Project, User
+from webapp.experiments import services
+from webapp.experiments.models import DatasetVersion, Run, StageDataset
+from webapp.problems import RefusedError
+
+Make = Callable[..., DatasetVersion]
+TRAJECTORY = {"id": "t", "prompt": "a", "steps": [{"text": "b"}]}
+PAIR = {"prompt": "a", "chosen": "b", "rejected": "c"}
+
+
+def make_in(project: Project, user: User, kind: str, *rows: dict[str, Any]) -> DatasetVersion:
+    dataset = project.datasets.filter(name=kind).first() or services.create_dataset(
+        project, user, kind, kind
+    )
+    lines = [json.dumps(row).encode() for row in rows]
+    return services.add_dataset_version(dataset, user, lines, source={"kind": "upload"})
+
+
+@pytest.fixture
+def make(project: Project, owner: User) -> Make:
+    return lambda kind, *rows: make_in(project, owner, kind, *rows)
+
+
+def stages(sft: str, dpo: str = "") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"kind": "synthesise"},
+        {"kind": "sft", "source": "dataset", "dataset": sft, "steps": 100},
+    ]
+    return [*found, {"kind": "dpo", "dataset": dpo}] if dpo else found
+
+
+def launched(project: Project, user: User, stages: list[dict[str, Any]]) -> Run:
+    return services.launch_run(
+        project, user, services.check_spec({"name": "stored", "stages": stages})
+    )
+
+
+def refusals(project: Project, user: User, stages: list[dict[str, Any]]) -> dict[str, str]:
+    with pytest.raises(RefusedError) as raised:
+        launched(project, user, stages)
+    assert not Run.objects.exists()
+    return {problem.path: problem.message for problem in raised.value.errors}
+
+
+def test_a_run_keeps_what_its_stages_learn_from(project: Project, api: Api, make: Make) -> None:
+    rows, pairs = make("trajectories", TRAJECTORY), make("pairs", PAIR)
+    spec = {"name": "stored", "stages": stages(rows.pk, pairs.pk)}
+    answer = api("POST", "runs", {"project": project.pk, "spec": spec})
+    assert answer.status_code == 201, answer.content
+    found = api("GET", f"runs/{answer.json()['id']}").json()["datasets"]
+    assert found == [
+        {"stage": at, "version_id": one.pk, "number": 1, "dataset_id": one.dataset_id,
+         "name": one.dataset.name}
+        for at, one in ((1, rows), (2, pairs))
+    ]  # fmt: skip
+    with pytest.raises(ProtectedError):
+        rows.dataset.delete()
+    Run.objects.all().delete()
+    assert not StageDataset.objects.exists()
+
+
+def test_a_launch_names_every_version_that_cannot_be_learned_from(
+    project: Project, owner: User, outsider: User, make: Make
+) -> None:
+    elsewhere = Project.objects.get(name="Elsewhere")
+    foreign = make_in(elsewhere, outsider, "trajectories", TRAJECTORY)
+    rows, pairs = make("trajectories", TRAJECTORY), make("pairs", PAIR)
+    found = refusals(project, owner, stages(foreign.pk, "ver_0000000000000000"))
+    assert found["stages.1.dataset"].startswith(f"There is no dataset version {foreign.pk} in this")
+    assert "ver_0000000000000000" in found["stages.2.dataset"]
+    found = refusals(project, owner, stages(pairs.pk, rows.pk))
+    assert found == {
+        "stages.1.dataset": "Version 1 of pairs holds pairs; a stage of kind sft learns from "
+        "trajectories.",
+        "stages.2.dataset": "Version 1 of trajectories holds trajectories; a stage of kind dpo "
+        "learns from pairs.",
+    }
+    unreadable = make("trajectories", {**TRAJECTORY, "steps": [{"turn": "b"}]})
+    found = refusals(project, owner, stages(unreadable.pk))
+    assert found["stages.1.dataset"] == (
+        "Version 2 of trajectories begins with rows of which none can be learned: row 1, "
+        "steps.0.text: Field required."
+    )
+
+
+@pytest.mark.usefixtures("at_ingest")
+def test_an_attempt_reads_what_its_own_spec_names_and_nothing_else(
+    project: Project, owner: User, make: Make
+) -> None:
+    named, other = make("trajectories", TRAJECTORY), make("trajectories", TRAJECTORY)
+    project.max_running = 9
+    project.save()
+    first = start(launched(project, owner, stages(named.pk)))
+    answer = ingest("GET", f"datasets/{named.pk}", first.token)
+    assert answer.status_code == 200
+    text = zstandard.ZstdDecompressor().decompressobj().decompress(downloaded(answer))
+    assert json.loads(text) == TRAJECTORY
+    second = start(launched(project, owner, stages(other.pk)))
+    plain = start(services.launch_run(project, owner, services.check_spec(SPEC)))
+    for driver in (second, plain):
+        answer = ingest("GET", f"datasets/{named.pk}", driver.token)
+        assert (answer.status_code, b"No stage" in answer.content) == (404, True)
+    for strange in (other.pk, named.dataset_id, "%00", "1"):
+        assert ingest("GET", f"datasets/{strange}", first.token).status_code == 404
+    services.stop(first.run.pk, owner)
+    first.attempt.refresh_from_db()
+    first.attempt.revoked_at = first.attempt.created_at
+    first.attempt.save()
+    assert ingest("GET", f"datasets/{named.pk}", first.token).status_code == 409
+
+
+def test_pages_lead_from_the_run_to_its_dataset_and_back(
+    project: Project, owner: User, page: Client, make: Make
+) -> None:
+    version = make("trajectories", TRAJECTORY)
+    run = launched(project, owner, stages(version.pk))
+    shown = page.get(reverse("run_config", args=[run.pk])).content.decode()
+    link = reverse("dataset", args=[version.dataset_id])
+    assert f"{link}?version=1" in shown
+    shown = page.get(link).content.decode()
+    assert version.pk in shown
+    assert reverse("run", args=[run.pk]) in shown
+    assert run.name in shown

@@ -1,0 +1,110 @@
+"""A run that learns from stored versions, on a real Ray: fetched, read, learned, also resumed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from engine.spec import ExperimentSpec, load_spec
+from engine.synthesis import synthesise
+from tests.workers.cluster.running import SPEC, Cluster, Job
+from workers.local.scratch import scratch_stack
+
+pytestmark = pytest.mark.stack
+
+ROWS, PAIRS = "ver_000000000000rows", "ver_00000000000pairs"
+STAGES = f"""stages:
+  - {{kind: synthesise, tasks: {{"1": 60}}, demonstrations: {{"1": 120}}}}
+  - {{kind: sft, source: dataset, dataset: {ROWS}, steps: 3, batch_size: 8,
+     optimizer: {{kind: muon, lr: 0.002, warmup_steps: 1}}}}
+  - {{kind: dpo, dataset: {PAIRS}, judged_tasks: 4, steps: DPO_STEPS, batch_size: 4,
+     optimizer: {{warmup_steps: 1}}}}
+rollout: {{slots: 16}}
+"""
+
+
+def spec(dpo_steps: int) -> ExperimentSpec:
+    head, _, rest = SPEC.partition("stages:")
+    stages = STAGES.replace("DPO_STEPS", str(dpo_steps))
+    found, problems = load_spec(head + stages + rest.partition("rollout: {slots: 16}\n")[2])
+    assert found is not None, problems
+    return found
+
+
+def packed(rows: list[dict]) -> bytes:
+    return zstandard.compress("".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+@pytest.fixture(scope="module")
+def datasets() -> dict[str, bytes]:
+    """Demonstrations of the same first stage, recorded and as text alone; wrong rows; pairs."""
+    shown = [one.to_dict() for one in synthesise(spec(1)).demonstrations[:40]]
+    for one in shown[20:]:
+        del one["segments"]
+    foreign = json.loads(json.dumps(shown[0]))
+    foreign["segments"][0]["ids"][2] += 1
+    pairs = [
+        {"prompt": one["prompt"], "category": "form", "chosen": one["steps"][0]["text"],
+         "rejected": one["steps"][0]["text"].replace('"}', '"')}
+        for one in shown
+    ]  # fmt: skip
+    return {ROWS: packed([*shown, foreign, {**shown[21], "steps": []}]), PAIRS: packed(pairs)}
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with scratch_stack(only=("ray-head",)) as stack:
+        token = Path(stack.layout.ray_token).read_text().strip()
+        yield Cluster(stack.layout.ray_jobs_url, token)
+
+
+@pytest.fixture
+def start(cluster, ingest, tmp_path):
+    def start(number: int = 1, dpo_steps: int = 2) -> Job:
+        environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
+        given = spec(dpo_steps).model_dump(mode="json")
+        return Job(cluster, ingest, tmp_path / "storage", given, number, environment)
+
+    yield start
+    for job in cluster.started:
+        if cluster.call("GET", job)["status"] in ("PENDING", "RUNNING"):
+            cluster.call("POST", f"{job}/stop")
+    cluster.started.clear()
+
+
+def test_stored_rows_are_learned_and_not_fetched_again_after_a_resume(start, ingest, datasets):
+    ingest.datasets = datasets
+    job = start(dpo_steps=100_000)
+    job.until(lambda: any("dpo/loss" in e["values"] for e in ingest.of_kind("metrics")))
+    ingest.command = "stop"
+    assert job.end()["state"] == "stopped", job.log()
+    done = {e["index"]: e["summary"] for e in ingest.of_kind("stage") if e["state"] == "done"}
+    assert done[1]["dataset"] == ROWS
+    assert (done[1]["rows"], done[1]["rows_used"]) == (42, 40 - done[1]["rows_refused"].get(
+        "duplicate", 0))  # fmt: skip
+    assert done[1]["rows_refused"]["another tokenizer"] == 1
+    assert done[1]["rows_refused"]["not of this form"] == 1
+    assert sorted(path for path, _ in ingest.calls if path.startswith("datasets/")) == [
+        f"datasets/{PAIRS}", f"datasets/{ROWS}",
+    ]  # fmt: skip
+
+    last = ingest.of_kind("checkpoint")[-1]
+    ingest.command = "run"
+    ingest.datasets = {}
+    ingest.calls.clear()
+    ingest.events.clear()
+    again = start(number=2, dpo_steps=last["step"] + 2)
+    assert again.end()["state"] == "succeeded", again.log()
+    done = {e["index"]: e["summary"] for e in ingest.of_kind("stage") if e["state"] == "done"}
+    assert done[2]["rows_used"] == done[2]["pairs"] > 0
+    assert "faults_after" in done[2]
+    assert not [path for path, _ in ingest.calls if path.startswith("datasets/")]
+
+
+def test_a_run_whose_rows_cannot_be_learned_fails_and_says_why(start, ingest, datasets):
+    ingest.datasets = {**datasets, ROWS: packed([{"id": "a", "prompt": "b", "steps": []}])}
+    end = start().end()
+    assert end["state"] == "failed"
+    assert "Stage 1 has nothing to learn: 0 of 1 rows" in end["reason"]
+    assert "Row 1: steps" in end["reason"]
