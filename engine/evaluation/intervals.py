@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-import numpy as np
-from numpy.typing import NDArray
-
 RESAMPLES = 10_000
 _AT_ONCE = 2_000_000  # drawn numbers in memory
 
@@ -98,7 +95,9 @@ def difference(one: Interval, base: Interval) -> Interval:
 
 def _bootstrap(values: Sequence[float], confidence: float, resamples: int) -> Interval:
     """The mean and its percentile interval; the draws are fixed, so that it is always the same."""
-    given: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+    import numpy as np  # here: the web tier loads it only where two evaluations are compared
+
+    given = np.asarray(values, dtype=np.float64)
     draw = np.random.default_rng(0)
     count = len(given)
     means: list[float] = []

@@ -1,16 +1,17 @@
 """`caravan fork` and `caravan evaluate`: runs that start from another run's checkpoint."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from caravan.client import Client
 from caravan.commands.launch import Overrides, Tags, override, read_file
 from caravan.commands.shared import AsJson, RunArgument, command, connect, emit
 from caravan.commands.watch import follow
-from caravan.pulling import choose_checkpoint
 from caravan.text import one_line
+
+if TYPE_CHECKING:
+    from caravan.client import Client
 
 Which = Annotated[str, typer.Option("--checkpoint", help="Its id; the last one if left out.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Follow it to its end.")]
@@ -33,6 +34,8 @@ def fork(
     as_json: AsJson = False,
 ) -> None:
     """Launch a run that starts from a checkpoint's weights, with that run's tasks and tokenizer."""
+    from caravan.pulling import choose_checkpoint
+
     with connect() as client:
         chosen = choose_checkpoint(client, client.run_id(run), checkpoint)
         new = client.fork(
@@ -60,6 +63,8 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Judge a checkpoint on held-out tasks, in a run of its own."""
+    from caravan.pulling import choose_checkpoint
+
     with connect() as client:
         chosen = choose_checkpoint(client, client.run_id(run), checkpoint)
         new = client.evaluate(
@@ -73,7 +78,7 @@ def evaluate(
         _launched(client, new, watch, as_json)
 
 
-def _launched(client: Client, run: dict[str, Any], watch: bool, as_json: bool) -> None:
+def _launched(client: "Client", run: dict[str, Any], watch: bool, as_json: bool) -> None:
     if as_json:
         emit(run)
     else:
