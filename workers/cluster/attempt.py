@@ -23,7 +23,7 @@ def _latest_file(attempt: int) -> str:
     return f"checkpoints/attempt-{attempt}/latest.json"
 
 
-def _final_file(attempt: int, stage: int) -> str:
+def final_file(attempt: int, stage: int) -> str:
     """Names the checkpoint with which a stage ended in one attempt."""
     return f"checkpoints/attempt-{attempt}/final-of-stage-{stage}.json"
 
@@ -109,7 +109,7 @@ class Attempt:
 
     def _final(self, index: int) -> Position | None:
         for number in range(self.number, 0, -1):
-            path = self.storage.fetch(_final_file(number, index))
+            path = self.storage.fetch(final_file(number, index))
             if path is not None:
                 return Position(**json.loads(path.read_text()))
         return None
@@ -189,7 +189,7 @@ class Attempt:
         version, files = self.crew.wait([call], limits.SAVE_S, "the checkpoint")[0]
         position = asdict(Position(index, step, version, name))
         if final:  # first: where the latest is the final one, nobody writes this any more
-            self.storage.write_json(_final_file(self.number, index), position)
+            self.storage.write_json(final_file(self.number, index), position)
         self.storage.write_json(_latest_file(self.number), position)
         self.reporter.spool.add(
             CheckpointSaved,

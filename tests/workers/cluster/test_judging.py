@@ -1,11 +1,13 @@
 """Which evaluations an attempt makes, and how they are compared between its stages."""
 
+from dataclasses import asdict
+
 import pytest
 
 from engine.spec import EvaluateStage, ExperimentSpec, RlStage, SftStage, SynthesiseStage
 from tests.engine.evaluation.samples import outcomes
 from workers.cluster import judging
-from workers.cluster.attempt import Attempt
+from workers.cluster.attempt import Attempt, Position, final_file
 from workers.cluster.storage import RunStorage
 
 
@@ -23,10 +25,13 @@ def test_the_gain_is_within_the_line_of_the_last_stage(tmp_path):
         RlStage(steps=6, start_from=3),
     ]
     solved = {1: 1, 2: 9, 3: 4, 4: 8}
+    ended = {1: 3, 2: 4, 3: 5, 4: 2}  # the last one before its sixth step: it was good enough
     for index, count in solved.items():
         played = outcomes(*(task < count for task in range(10)))
-        name = judging.outcomes_file(1, "held_out", index, stages[index - 1].steps)
+        name = judging.outcomes_file(1, "held_out", index, ended[index])
         storage.write_json(name, {"outcomes": [one.to_dict() for one in played]})
+        final = Position(index, ended[index], version=0, path="")
+        storage.write_json(final_file(1, index), asdict(final))
     gain = judging.gain(attempt_of(storage, stages))
     assert gain["gain"] == pytest.approx(0.7)
     assert (gain["gain_from_stage"], gain["gain_to_stage"]) == (1, 4)
