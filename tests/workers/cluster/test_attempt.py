@@ -8,8 +8,8 @@ from engine.spec import EvaluateStage, ExperimentSpec, RlStage, SftStage, Synthe
 from workers.cluster.attempt import (
     Attempt,
     Position,
-    _final_file,
     _latest_file,
+    final_file,
     newest_position,
 )
 from workers.cluster.storage import RunStorage
@@ -51,7 +51,7 @@ def test_a_stage_begins_with_the_final_checkpoint_of_its_parent_over_all_attempt
     zombie = Position(2, 70, 377, "checkpoints/attempt-1/stage-2-step-000070")
     expert = Position(2, 70, 377, "checkpoints/attempt-2/stage-2-step-000070")
     for number, position in ((1, cold), (1, zombie), (2, expert)):
-        storage.write_json(_final_file(number, position.stage), asdict(position))
+        storage.write_json(final_file(number, position.stage), asdict(position))
     attempt = attempt_of(storage, 3, [SftStage(), RlStage(), RlStage(start_from=1), RlStage()])
     assert attempt.parent(1) is None
     assert (attempt.parent(2), attempt.parent(3)) == (cold, cold)
@@ -64,7 +64,7 @@ def test_the_first_training_stage_of_a_fork_begins_with_the_checkpoint_of_the_ot
     storage = RunStorage(str(tmp_path))
     origin = Position(2, 70, 370, "origin/checkpoint")
     trained = Position(1, 5, 5, "checkpoints/attempt-1/stage-1-step-000005")
-    storage.write_json(_final_file(1, 1), asdict(trained))
+    storage.write_json(final_file(1, 1), asdict(trained))
     attempt = attempt_of(storage, 1, [RlStage(), EvaluateStage()])
     attempt.origin = origin
     assert (attempt.parent(1), attempt.parent(2)) == (origin, trained)
