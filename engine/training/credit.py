@@ -78,11 +78,11 @@ def _by_token(found: RlBatch, stage: RlStage, kl: Tensor | None, values: Tensor 
     outcomes = torch.tensor(
         [one.trajectory.trainable_reward or 0.0 for one in found.members], dtype=torch.float64
     )
-    sequence = found.trajectories[:, None].expand(mask.shape)[mask]
+    sequence = found.by_token(found.trajectories)
     rewards = place_outcomes(outcomes, sequence)
     if kl is not None:
         rewards = rewards - kl[mask].double()
-    trained = found.trained()[:, None].expand(mask.shape)[mask]
+    trained = found.by_token(found.trained())
     returns = None
     if values is None:
         flat = discounted_returns(rewards, sequence)

@@ -189,7 +189,8 @@ class _Step:
     def _mask_drift(self) -> None:
         if self.stage.drift_max is None or self.old is None:
             return
-        mask, sequence = self.found.batch.loss_mask, self._sequence()
+        mask = self.found.batch.loss_mask
+        sequence = self.found.by_token(self.found.trajectories)
         kept = torch.zeros(mask.shape, dtype=torch.float64)
         behind = (self.found.batch.behaviour - self.old)[mask].double()
         kept[mask] = negative_drift_mask(
@@ -202,7 +203,10 @@ class _Step:
         log_rho = (old - self.found.batch.behaviour)[mask].double()
         weights = torch.zeros(mask.shape, dtype=torch.float64)
         weights[mask], _ = correction_weights(
-            self.how.correction, log_rho, self._sequence(), self.how.bounds
+            self.how.correction,
+            log_rho,
+            self.found.by_token(self.found.trajectories),
+            self.how.bounds,
         )
         return weights
 
@@ -271,10 +275,6 @@ class _Step:
         members = torch.zeros(len(self.found.members), dtype=torch.bool)
         members[self.found.trajectories[rows]] = True
         return members[self.found.trajectories]
-
-    def _sequence(self) -> Tensor:
-        mask = self.found.batch.loss_mask
-        return self.found.trajectories[:, None].expand(mask.shape)[mask]
 
     @property
     def _temperature(self) -> float:

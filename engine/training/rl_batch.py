@@ -47,6 +47,11 @@ class RlBatch:
         """Whether each row's member is trained on, [rows]."""
         return torch.tensor([member.trained for member in self.members])[self.trajectories]
 
+    def by_token(self, of_row: Tensor) -> Tensor:
+        """What each token in the loss has from its row, [tokens], row after row."""
+        mask = self.batch.loss_mask
+        return of_row[:, None].expand(mask.shape)[mask]
+
     def weights(self, kind: Aggregation, longest: int, groups: frozenset[int]) -> Tensor:
         """What each of a row's tokens weighs in a loss over the members of these groups, [rows].
 
