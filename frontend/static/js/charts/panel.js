@@ -3,6 +3,7 @@
 import { h, one } from "../dom.js";
 import { absolute, ago, number, percent, toNumber } from "../format.js";
 import { t } from "../i18n.js";
+import { awaited, shown } from "../ready.js";
 import { axisTitle, place, smooth } from "./axes.js";
 import { seriesColour } from "./palette.js";
 import { Plot, valueAt } from "./plot.js";
@@ -24,6 +25,7 @@ const watcher = new IntersectionObserver(
       const panel = /** @type {any} */ (entry.target).panel;
       if (entry.isIntersecting) {
         visible.add(panel);
+        awaited(panel);
         panel.shown();
       } else visible.delete(panel);
     }
@@ -69,6 +71,7 @@ export class Panel {
       await Promise.all(loads);
     } catch (error) {
       this.message(/** @type {Error} */ (error).message);
+      shown(this);
       return;
     }
     if (this.dirty) this.redraw();
@@ -94,6 +97,7 @@ export class Panel {
     this.readout();
     if (!any) {
       this.message(t("Not reported yet."));
+      shown(this);
       return;
     }
     one(".chart-message", this.box)?.remove();
@@ -106,6 +110,7 @@ export class Panel {
       log: this.view.log,
       bad,
     });
+    shown(this);
   }
 
   /** The curves on the axis that is chosen. */

@@ -4,6 +4,7 @@ import { api } from "../api.js";
 import { h, one, pageData, toast } from "../dom.js";
 import { t } from "../i18n.js";
 import { addKeys } from "../keyboard.js";
+import { awaited, shown } from "../ready.js";
 import { Comments } from "./comments.js";
 import { Inspector } from "./inspector.js";
 import { estimates } from "./layout.js";
@@ -34,6 +35,7 @@ async function start(root) {
     transcript.replaceChildren(h("p", { class: "notice notice-bad", role: "alert" }, /** @type {Error} */ (problem).message));
     return;
   }
+  awaited("steps");
   const steps = new Steps(page.id, outline.tool.length);
   const inspector = new Inspector(need("[data-inspector]"), steps);
   let selected = 0;
@@ -84,6 +86,7 @@ async function start(root) {
   );
   steps.listeners.push((first, last) => {
     for (let index = first; index <= last; index += 1) list.redraw(index);
+    shown("steps");
   });
   steps.troubled.push((problem) => toast(problem.message, "bad"));
 

@@ -1,0 +1,17 @@
+/** The moment at which everything in view shows its data: `performance.mark("ready")`, once a page. */
+
+/** @type {Set<unknown>} */
+const waiting = new Set();
+let marked = false;
+
+/** The page is not ready before this is. @param {unknown} what */
+export function awaited(what) {
+  if (!marked) waiting.add(what);
+}
+
+/** @param {unknown} what */
+export function shown(what) {
+  if (!waiting.delete(what) || waiting.size || marked) return;
+  marked = true;
+  performance.mark("ready");
+}
