@@ -1,6 +1,8 @@
-"""Fill a project with made-up runs to look at. With --live one more runs on until Ctrl-C."""
+"""Fill a project with made-up runs and what people made of them, to look at and to measure on.
 
-import json
+With --live one more runs on until Ctrl-C. Made-up runs have the tag `demo`.
+"""
+
 import random
 import time
 from typing import Any
@@ -11,13 +13,14 @@ from django.db import transaction
 from engine.records.events import Devices
 from engine.spec import ExperimentSpec
 from webapp import live
-from webapp.accounts.models import Project
+from webapp.accounts.models import Project, User
 from webapp.accounts.services import first_admin
 from webapp.experiments import services
+from webapp.experiments.models import Run
 from webapp.experiments.recipes import recipe
 from webapp.experiments.services import Launch
 from webapp.monitoring.ingest.devices import store_devices
-from webapp.monitoring.seed import curves, driver
+from webapp.monitoring.seed import curves, driver, people, scale
 from webapp.problems import RefusedError
 
 NOTES = """Does a wider gate keep the pool fresh?
@@ -36,6 +39,14 @@ class Command(BaseCommand):
         parser.add_argument("--project", help="name or id; by default the oldest one")
         parser.add_argument("--live", action="store_true", help="one more run, in real time")
         parser.add_argument("--step-seconds", type=float, default=1.0, help="of the live run")
+        parser.add_argument(
+            "--scale", nargs="?", const=1.0, type=float, metavar="FACTOR",
+            help="also the sizes of the bars, times FACTOR: 5,000 runs with 200 metrics, a series "
+            "of a million points, 10,000 trajectories, one of 10,000 steps",
+        )  # fmt: skip
+        parser.add_argument(
+            "--beside-real-runs", action="store_true", help="in a database that has runs of its own"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         projects = Project.objects.order_by("created_at")
@@ -44,17 +55,29 @@ class Command(BaseCommand):
         project = projects.first()
         if project is None:
             raise CommandError("There is no such project: run ensure_admin first.")
+        if not options["beside_real_runs"] and (real := _real_runs()):
+            raise CommandError(
+                f"This database has {real} real runs, and made-up ones would stand among them: "
+                "add --beside-real-runs if that is what you want."
+            )
         self.random = random.Random(7)
         try:
-            for index in range(options["runs"]):
-                run = self._past_run(project, index, options["runs"])
-                self.stdout.write(f"{run.pk} {run.name}")
+            ended = [self._told(project, n, options["runs"]) for n in range(options["runs"])]
             self._devices()
-            self._reward_and_data(project)
+            if ended and not project.datasets.exists():
+                people.furnish(project, _admin(), _best(ended))
+            if options["scale"] is not None:
+                sizes = scale.Sizes.of(options["scale"])
+                scale.make(project, _admin(), self._spec(0), sizes, self.stdout.write)
             if options["live"]:
                 self._live_run(project, options["step_seconds"])
         except RefusedError as refused:
             raise CommandError(refused.detail) from None
+
+    def _told(self, project: Project, index: int, total: int) -> Run:
+        run = self._past_run(project, index, total)
+        self.stdout.write(f"{run.pk} {run.name}")
+        return run
 
     def _spec(self, seed: int) -> ExperimentSpec:
         text = recipe("kg-search").text
@@ -68,7 +91,7 @@ class Command(BaseCommand):
 
     def _launch(self, seed: int) -> Launch:
         experiment = ("gate-width", "learning-rate", "kg-search")[seed % 3]
-        tags = [
+        tags = ["demo"] + [
             tag
             for tag, every in (("baseline", 5), ("sweep", 2), ("nightly", 7))
             if seed % every == 0
@@ -76,12 +99,10 @@ class Command(BaseCommand):
         return Launch(experiment=experiment, notes=NOTES if seed % 3 == 0 else "", tags=tags)
 
     @transaction.atomic
-    def _past_run(self, project: Project, index: int, total: int) -> Any:
+    def _past_run(self, project: Project, index: int, total: int) -> Run:
         age = 3600.0 * 5 * (total - index)
         began = time.time() - age
-        user = first_admin()
-        assert user is not None
-        made = driver.begin(project, user, self._spec(index), self._launch(index), index, began)
+        made = driver.begin(project, _admin(), self._spec(index), self._launch(index), index, began)
         broken = made.course.collapse_at
         steps = broken + 2 if broken else (driver.RL_STEPS if index % 6 else 41)
         for _ in driver.play(made, steps):
@@ -111,29 +132,12 @@ class Command(BaseCommand):
             ]
         )
 
-    def _reward_and_data(self, project: Project) -> None:
-        user = first_admin()
-        assert user is not None
-        if project.datasets.exists():
-            return
-        dataset = services.create_dataset(project, user, "held-out questions", "tasks")
-        rows = [
-            {"prompt": f"Question {n}?", "answer": f"A{n}", "category": f"{3 + n % 2} hops"}
-            for n in range(120)
-        ]
-        lines = [json.dumps(row).encode() for row in rows]
-        services.add_dataset_version(
-            dataset, user, lines, source={"kind": "upload", "file": "tasks.jsonl"}
-        )
-
     def _live_run(self, project: Project, step_seconds: float) -> None:
-        user = first_admin()
-        assert user is not None
         made = driver.begin(
             project,
-            user,
+            _admin(),
             self._spec(1000),
-            Launch(experiment="kg-search", name="live"),
+            Launch(experiment="kg-search", name="live", tags=["demo"]),
             1000,
             time.time(),
         )
@@ -161,3 +165,20 @@ class Command(BaseCommand):
             driver.end(made, "succeeded")
         except KeyboardInterrupt:
             driver.end(made, "stopped", "Ended from the terminal.")
+
+
+def _real_runs() -> int:
+    """Runs that were not made up here; the quick start, which every database gets, is none."""
+    return Run.objects.filter(is_demo=False).exclude(tags__contains=["demo"]).count()
+
+
+def _admin() -> User:
+    user = first_admin()
+    assert user is not None
+    return user
+
+
+def _best(runs: list[Run]) -> Run:
+    """An ended run that succeeded, to stand in the middle of what people made."""
+    done = Run.objects.filter(pk__in=[run.pk for run in runs], state="succeeded")
+    return done.order_by("-created_at").first() or runs[-1]
