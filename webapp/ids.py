@@ -68,3 +68,7 @@ def queue_id() -> str:
 
 def queue_item_id() -> str:
     return new_id("qit")
+
+
+def webhook_id() -> str:
+    return new_id("whk")

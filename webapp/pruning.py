@@ -1,11 +1,11 @@
-"""Removes what is kept for a while only: device samples, used links, stored answers, sessions."""
+"""Removes what is kept for a while only: samples, links, answers, deliveries, sessions."""
 
 from datetime import timedelta
 
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
-from webapp.accounts.models import Invitation, LoginLink, StoredAnswer
+from webapp.accounts.models import Delivery, Invitation, LoginLink, StoredAnswer
 from webapp.monitoring.models import DeviceSample
 from webapp.rest.idempotency import KEPT
 
@@ -21,6 +21,7 @@ def prune() -> dict[str, int]:
         "stored answers": StoredAnswer.objects.filter(created_at__lt=now - KEPT),
         "login links": LoginLink.objects.filter(expires_at__lt=now - LINKS_KEPT),
         "invitations": Invitation.objects.filter(expires_at__lt=now - LINKS_KEPT, accepted_at=None),
+        "deliveries": Delivery.objects.filter(ended_at__lt=now - LINKS_KEPT),
         "sessions": Session.objects.filter(expire_date__lt=now),
     }
     return {what: rows.delete()[0] for what, rows in old.items()}

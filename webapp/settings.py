@@ -14,6 +14,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 CARAVAN_HOME = Path(env.text("CARAVAN_HOME", str(CHECKOUT / ".caravan")))
 CARAVAN_URL = env.text("CARAVAN_URL", "http://127.0.0.1:8000").rstrip("/")
 CARAVAN_INGEST_URL = env.text("CARAVAN_INGEST_URL", "http://127.0.0.1:8001").rstrip("/")
+CARAVAN_WEBHOOK_HOSTS = env.items("CARAVAN_WEBHOOK_HOSTS", "")  # may be private, or plain HTTP
 CARAVAN_STORAGE = env.text("CARAVAN_STORAGE", str(CARAVAN_HOME / "storage"))
 CARAVAN_RECIPES = CHECKOUT / "recipes"
 

@@ -13,6 +13,7 @@ from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import SPEC, start
 from webapp import ids, storage
 from webapp.accounts import services as accounts
+from webapp.accounts import webhooks
 from webapp.accounts.models import Project, Role, User
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run
@@ -57,6 +58,10 @@ def build_world(project: Project, user: User) -> dict[str, str]:
     )
     evaluation = judged(run, driver.attempt, MARK)
     invitation, _ = accounts.invite(project, f"{MARK.lower()}@example.com", Role.VIEWER, user)
+    webhook = webhooks.create_webhook(
+        project, user, f"https://{MARK.lower()}.example.com/", ["run.failed"]
+    )
+    delivery = webhooks.send_test(webhook)
     token, _ = accounts.create_token(user, f"{MARK} token", project=project)
     return {
         "projects": project.pk,
@@ -80,6 +85,8 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "invitations": invitation.pk,
         "members": str(user.pk),
         "tokens": token.pk,
+        "webhooks": webhook.pk,
+        "deliveries": str(delivery.pk),
     }
 
 

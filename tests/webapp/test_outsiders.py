@@ -64,6 +64,15 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("DELETE", "projects/{project_id}/members/{user_id}"): {},
     ("POST", "projects/{project_id}/invitations"): {"email": "new@example.com"},
     ("DELETE", "invitations/{invitation_id}"): {},
+    ("POST", "projects/{project_id}/webhooks"): {
+        "url": "https://example.com/",
+        "events": ["run.failed"],
+    },
+    ("PATCH", "webhooks/{webhook_id}"): {"enabled": False},
+    ("DELETE", "webhooks/{webhook_id}"): {},
+    ("POST", "webhooks/{webhook_id}/rotate"): {},
+    ("POST", "webhooks/{webhook_id}/test"): {},
+    ("POST", "webhooks/{webhook_id}/deliveries/{delivery_id}/again"): {},
     ("POST", "tokens"): {"name": "mine"},
     ("DELETE", "tokens/{token_id}"): {},
     ("POST", "presets"): {"project": "projects", "name": "p", "text": json.dumps(SPEC)},
@@ -140,7 +149,7 @@ PLAIN = """
     names node note notes number overrides pause purpose q recipe remove resolved reviews_per_item
     role rollouts rubric sampled scope scores search series since size sort span spec start
     step steps stop_reason success tags task tasks temperature text to
-    token tokens training trials
+    enabled events token tokens training trials url
 """
 
 

@@ -16,6 +16,7 @@ M = TypeVar("M", bound=Model)
 PROJECT_OF = {
     "accounts.Project": "pk",
     "accounts.Invitation": "project",
+    "accounts.Webhook": "project",
     "experiments.Experiment": "project",
     "experiments.Run": "project",
     "experiments.Preset": "project",

@@ -1,7 +1,9 @@
 """Who may do what: users, teams, projects, roles, tokens, invitations, and the audit log."""
 
 from django.contrib.auth.models import AbstractUser
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
@@ -141,3 +143,45 @@ class StoredAnswer(models.Model):
     class Meta:
         constraints = [models.UniqueConstraint(fields=["caller", "key"], name="answer_once")]
         indexes = [models.Index(fields=["created_at"], name="answer_age")]
+
+
+class Webhook(models.Model):
+    """An address that is told of a project's events. Its signing secret is derived, not stored."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.webhook_id, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="webhooks")
+    url = models.CharField(max_length=500)
+    events = ArrayField(models.CharField(max_length=40))  # accounts.webhooks.EVENTS
+    serial = models.PositiveIntegerField(default=1)  # of the secret: the next one ends this one
+    created_by = models.ForeignKey(User, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    disabled_at = models.DateTimeField(null=True)
+
+
+class Delivery(models.Model):
+    """One event on its way to one webhook, with what came of it."""
+
+    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.CharField(max_length=40)
+    body = models.JSONField()
+    state = models.CharField(
+        max_length=9,
+        choices=[
+            ("waiting", _("waiting")),
+            ("delivered", _("delivered")),
+            ("failed", _("failed")),
+        ],
+        default="waiting",
+    )
+    tries = models.PositiveSmallIntegerField(default=0)
+    next_at = models.DateTimeField()
+    status = models.PositiveSmallIntegerField(null=True)  # of the last answer
+    problem = models.CharField(max_length=300, blank=True)  # of the last try
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["webhook", "-id"], name="delivery_newest"),
+            models.Index(fields=["next_at"], name="delivery_due", condition=Q(state="waiting")),
+        ]

@@ -4,7 +4,7 @@ from django.contrib.auth.decorators import login_required
 from django.urls import path
 from django.views.i18n import JavaScriptCatalog
 
-from webapp.accounts.pages import signin, team
+from webapp.accounts.pages import signin, team, webhooks
 
 catalogue = login_required(JavaScriptCatalog.as_view(domain="djangojs", packages=[]))
 
@@ -25,6 +25,9 @@ urlpatterns = [
     path("projects/<str:pk>/team/tokens", team.create_token, name="token_create"),
     path("projects/<str:pk>/team/tokens/<str:token>", team.revoke_token, name="token_revoke"),
     path("projects/<str:pk>/audit/", team.audit, name="audit"),
+    path("projects/<str:pk>/webhooks/", webhooks.listing, name="webhooks"),
+    path("webhooks/<str:pk>/", webhooks.one, name="webhook"),
+    path("webhooks/<str:pk>/change", webhooks.change, name="webhook_change"),
     path("invitations/<str:pk>/withdraw", team.withdraw, name="invitation_withdraw"),
     path("projects/new", team.create_project, name="project_create"),
 ]

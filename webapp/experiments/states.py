@@ -1,9 +1,13 @@
 """The states of runs and attempts: which may follow which, and the one function that moves them."""
 
+from typing import Any
+
+from django.conf import settings
 from django.utils import timezone
 
 from webapp import live, queue
 from webapp.accounts.models import Project
+from webapp.accounts.webhooks import EVENTS, notify
 from webapp.experiments.models import Attempt, Run, State
 from webapp.problems import conflict
 
@@ -53,8 +57,23 @@ def move(run: Run, attempt: Attempt, to: State, reason: str = "") -> None:
     attempt.save()
     run.save()
     live.announce(run)
+    if (event := f"run.{to.value}") in EVENTS:
+        notify(run.project, event, {"run": told_of(run)})
     if to in ENDED:
         send_due(run.project_id)
+
+
+def told_of(run: Run) -> dict[str, Any]:
+    """What a webhook's receiver is told of a run."""
+    return {
+        "id": run.pk,
+        "name": run.name,
+        "experiment": run.experiment.name,
+        "state": run.state,
+        "reason": run.state_reason,
+        "headline": run.headline,
+        "url": f"{settings.CARAVAN_URL}/runs/{run.pk}/",
+    }
 
 
 def end_unheard(run: Run, attempt: Attempt, otherwise: State, reason: str) -> None:

@@ -7,7 +7,9 @@ from datetime import timedelta
 from celery import shared_task
 from django.utils import timezone
 
+from webapp.accounts import webhooks
 from webapp.accounts.models import Project
+from webapp.accounts.sending import deliver
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run, State
 from webapp.experiments.states import due, newest_attempt
@@ -63,6 +65,12 @@ def remove() -> None:
         continue
 
 
+@shared_task(name="caravan.deliver")
+def deliver_webhook(delivery_id: str) -> None:
+    """Send one event to one webhook, where that is due and nobody else does."""
+    deliver(int(delivery_id))
+
+
 @shared_task(name="caravan.reconcile")
 def reconcile() -> None:
     """Compare what the database wishes, what ingest hears and what Ray says; mend the rest."""
@@ -78,6 +86,7 @@ def reconcile() -> None:
     )
     for attempt in overdue.select_related("run"):
         _end_by_ray(attempt, f"did not stop within {STOP_LIMIT.seconds} s and was ended")
+    webhooks.send_due()
 
 
 def _look_at_start(attempt: Attempt) -> None:

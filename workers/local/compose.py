@@ -72,6 +72,7 @@ def compose_layout() -> Layout:
         storage=f"{HOME}/storage",
         sampler_token=f"{HOME}/secrets/sampler_token",
         allowed_hosts="${CARAVAN_ALLOWED_HOSTS:-127.0.0.1,localhost},web,ingest",
+        webhook_hosts="${CARAVAN_WEBHOOK_HOSTS:-}",
         behind_proxy=True,  # the port is published on loopback only
         web_options=("--forwarded-allow-ips=*",),
     )

@@ -113,6 +113,7 @@ def make_layout(
         sampler_token=str(places.secret("sampler_token")),
         allowed_hosts=exposure.allowed_hosts(ports["web"]),
         behind_proxy=exposure.behind_proxy,
+        webhook_hosts=os.environ.get("CARAVAN_WEBHOOK_HOSTS", ""),
         path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         postgres=cluster.argv,
         valkey=(str(valkey.program()), str(valkey.write_config(places))),

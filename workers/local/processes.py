@@ -35,6 +35,7 @@ class Layout:
     sampler_token: str
     allowed_hosts: str
     behind_proxy: bool = False
+    webhook_hosts: str = ""  # that webhooks may reach though they are private
     path: str = ""
     postgres: tuple[str, ...] = ()  # argv; empty where an image brings its own
     valkey: tuple[str, ...] = ()
@@ -72,6 +73,7 @@ def control_env(layout: Layout) -> dict[str, str]:
         "CARAVAN_STORAGE": layout.storage,
         "CARAVAN_URL": layout.url,
         "CARAVAN_ALLOWED_HOSTS": layout.allowed_hosts,
+        **({"CARAVAN_WEBHOOK_HOSTS": layout.webhook_hosts} if layout.webhook_hosts else {}),
         **({"CARAVAN_BEHIND_PROXY": "1"} if layout.behind_proxy else {}),
     }
 

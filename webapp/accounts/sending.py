@@ -1,0 +1,129 @@
+"""Sending events to webhooks: signed, to no private address, again later where it fails."""
+
+import hashlib
+import hmac
+import ipaddress
+import json
+import socket
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+import httpx
+from django.conf import settings
+from django.utils import timezone
+
+from webapp.accounts.models import Delivery
+from webapp.accounts.webhooks import secret_of
+
+# After each try that failed; after the last one the delivery has failed.
+WAITS = (
+    timedelta(minutes=1),
+    timedelta(minutes=5),
+    timedelta(minutes=30),
+    timedelta(hours=2),
+    timedelta(hours=8),
+)
+TIMEOUT_S = 10.0
+CLAIMED = timedelta(minutes=5)  # for a sender that died to be followed by another one
+
+
+class UnsendableError(Exception):
+    """Why a receiver was not reached, in words for the log of deliveries."""
+
+
+def deliver(delivery_id: int) -> None:
+    """Try one delivery that is due; a second caller at the same time does nothing."""
+    now = timezone.now()
+    due = Delivery.objects.filter(
+        pk=delivery_id, state="waiting", next_at__lte=now, webhook__disabled_at=None
+    )
+    if not due.update(next_at=now + CLAIMED):
+        return
+    delivery = Delivery.objects.select_related("webhook").get(pk=delivery_id)
+    problem, status = "", None
+    try:
+        status = send(delivery)
+        if not 200 <= status < 300:
+            problem = f"It answered {status}."
+    except UnsendableError as error:
+        problem = str(error)[:300]
+    now = timezone.now()
+    delivery.status, delivery.problem = status, problem
+    if not problem:
+        delivery.state, delivery.ended_at = "delivered", now
+    elif delivery.tries < len(WAITS):
+        delivery.next_at = now + WAITS[delivery.tries]
+    else:
+        delivery.state, delivery.ended_at = "failed", now
+    delivery.tries += 1
+    delivery.save()
+
+
+def send(delivery: Delivery) -> int:
+    """POST a delivery; the status of the answer, whose body nobody reads.
+
+    Raises UnsendableError. The address is resolved once and connected to as it was checked, so
+    that a name cannot point elsewhere a moment later.
+    """
+    parts = urlsplit(delivery.webhook.url)
+    host = parts.hostname or ""
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    address = address_of(host, port)
+    shown = f"[{address}]" if ":" in address else address
+    target = f"{parts.scheme}://{shown}:{port}{parts.path or '/'}"
+    body = body_of(delivery)
+    headers = {
+        "Host": parts.netloc,
+        "Content-Type": "application/json",
+        "User-Agent": "Caravan",
+        "X-Caravan-Event": delivery.event,
+        "X-Caravan-Delivery": str(delivery.pk),
+        "X-Caravan-Signature": signature(
+            secret_of(delivery.webhook), int(timezone.now().timestamp()), body
+        ),
+    }
+    try:
+        with (
+            httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client,
+            client.stream(
+                "POST",
+                target + (f"?{parts.query}" if parts.query else ""),
+                content=body,
+                headers=headers,
+                extensions={"sni_hostname": host},
+            ) as answer,
+        ):
+            return answer.status_code
+    except httpx.TimeoutException:
+        raise UnsendableError(f"It did not answer within {TIMEOUT_S:.0f} s.") from None
+    except httpx.HTTPError as error:
+        raise UnsendableError(f"It was not reached: {error}") from None
+
+
+def address_of(host: str, port: int) -> str:
+    """An address of the host. Raises UnsendableError where one of them is private, unless the
+    host is listed: a project's admin must not reach services that only this machine sees."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UnsendableError(f"{host} has no address: {error}") from None
+    addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
+    if host not in settings.CARAVAN_WEBHOOK_HOSTS:
+        for address in addresses:
+            if not ipaddress.ip_address(address).is_global:
+                raise UnsendableError(
+                    f"{host} leads to the private address {address}. "
+                    "List the host in CARAVAN_WEBHOOK_HOSTS where that is meant."
+                )
+    return addresses[0]
+
+
+def body_of(delivery: Delivery) -> bytes:
+    body = {"event": delivery.event, "at": delivery.created_at.isoformat(), **delivery.body}
+    return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+
+
+def signature(secret: str, at: int, body: bytes) -> str:
+    """`t=<Unix seconds>,v1=<HMAC-SHA256 of "t.body" in hex>`: a receiver refuses old ones."""
+    signed = hmac.new(secret.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={at},v1={signed}"
