@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
-from webapp.problems import RefusedError
+from webapp.problems import RefusedError, invalid_field
 
 M = TypeVar("M", bound=Model)
 View = Callable[..., HttpResponse]
@@ -72,6 +72,14 @@ def field_errors(refused: RefusedError) -> dict[str, str]:
     """Messages by field name, for forms; what belongs to no field is under `form`."""
     found = {problem.path or "form": problem.message for problem in refused.errors}
     return found or {"form": refused.detail}
+
+
+def whole_number(field: str, text: str) -> int:
+    """What a person wrote into a field. Raises RefusedError."""
+    try:
+        return int(text)
+    except ValueError:
+        raise invalid_field(field, f"{text[:20]!r} is no whole number.") from None
 
 
 def frame(request: HttpRequest) -> dict[str, Any]:

@@ -56,11 +56,13 @@ class Client:
         name: str = "",
         notes: str = "",
         tags: list[str] | None = None,
+        priority: int = 0,
     ) -> dict[str, Any]:
         """Launch a recipe by its name, or a spec as YAML text or data. The new run.
 
         `overrides` replaces single fields by path: {"stages.1.steps": 10}. A spec that cannot be
-        launched raises RefusedError, whose `problems` name the fields.
+        launched raises RefusedError, whose `problems` name the fields. Of the queued runs of a
+        project those of higher `priority` start first.
         """
         given = {"recipe": recipe, "spec": spec, "project": project}
         found: dict[str, Any] = self.http.post(
@@ -72,6 +74,7 @@ class Client:
                 "name": name,
                 "notes": notes,
                 "tags": tags or [],
+                "priority": priority,
             },
         )
         return found
@@ -146,6 +149,18 @@ class Client:
         """Queue a new attempt of a run that ended early, from its newest checkpoint."""
         found: dict[str, Any] = self.http.post(f"/runs/{self.run_id(run)}/resume")
         return found
+
+    def queue(self, project: str | None = None) -> list[dict[str, Any]]:
+        """Queued runs, project by project, in the order in which they start."""
+        return list(self.http.get("/run-queue", project=project))
+
+    def move(
+        self, run: str, *, place: str | None = None, priority: int | None = None
+    ) -> dict[str, Any]:
+        """Move a queued run "up", "down" or to the "front", or give it another priority."""
+        given = {"place": place, "priority": priority}
+        body = {key: value for key, value in given.items() if value is not None}
+        return dict(self.http.post(f"/runs/{self.run_id(run)}/queue", body))
 
     def archive(self, run: str, archived: bool = True) -> dict[str, Any]:
         """Take a run that has ended out of the lists, or put it back."""

@@ -86,6 +86,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "runs/{run_id}/stop"): {},
     ("POST", "runs/{run_id}/resume"): {},
     ("POST", "runs/{run_id}/pause"): {"rollouts": True},
+    ("POST", "runs/{run_id}/queue"): {"priority": 1},
     ("POST", "experiments"): {"project": "projects", "name": "New"},
     ("PATCH", "experiments/{experiment_id}"): {"notes": "x"},
     ("POST", "reward-schemes"): {"project": "projects", "definition": {"name": "New"}},
@@ -146,8 +147,8 @@ PLAIN = """
     accepted add after archived attempt axis before buckets category closed code_version
     commented config count cursor definition devices email expires_at failed_calls field file filter
     from group hops instructions kind labels level limit max_reward max_running min_reward name
-    names node note notes number overrides pause purpose q recipe remove resolved reviews_per_item
-    role rollouts rubric sampled scope scores search series since size sort span spec start
+    names node note notes number overrides pause place priority purpose q recipe remove resolved
+    reviews_per_item role rollouts rubric sampled scope scores search series since size sort span spec start
     step steps stop_reason success tags task tasks temperature text to
     enabled events token tokens training trials url
 """

@@ -86,6 +86,7 @@ class Run(models.Model):
     checkpoint = models.ForeignKey(
         "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="forks"
     )
+    priority = models.SmallIntegerField(default=0)  # in the project's queue; higher goes first
     is_demo = models.BooleanField(default=False)
     is_external = models.BooleanField(default=False)  # its trainer is not ours: no driver, no Ray
     archived_at = models.DateTimeField(null=True)

@@ -15,6 +15,8 @@ ENDED = (State.SUCCEEDED, State.STOPPED, State.FAILED, State.INTERRUPTED, State.
 RESUMABLE = (State.STOPPED, State.FAILED, State.INTERRUPTED, State.LOST)
 HOLDS_A_PLACE = (State.STARTING, State.RUNNING, State.UNREACHABLE, State.STOPPING)
 
+QUEUE_ORDER = ("-run__priority", "created_at", "pk")  # of a project's queued attempts
+
 # An ended attempt never moves again; an ended run moves only to `queued`, with a new attempt.
 FOLLOWS: dict[str, tuple[State, ...]] = {
     State.QUEUED: (State.STARTING, State.STOPPED, State.FAILED),
@@ -93,14 +95,14 @@ def reopen(run: Run) -> None:
 
 
 def due(project_id: str) -> list[str]:
-    """Ids of the queued attempts that may start now, oldest first."""
+    """Ids of the queued attempts that may start now, first those of higher priority."""
     runs = Run.objects.filter(project_id=project_id, is_external=False)
     held = runs.filter(state__in=HOLDS_A_PLACE).count()
     free = Project.objects.get(pk=project_id).max_running - held
     if free <= 0:
         return []
     waiting = Attempt.objects.filter(run__project_id=project_id, state=State.QUEUED)
-    return list(waiting.order_by("created_at", "pk").values_list("pk", flat=True)[:free])
+    return list(waiting.order_by(*QUEUE_ORDER).values_list("pk", flat=True)[:free])
 
 
 def send_due(project_id: str) -> None:

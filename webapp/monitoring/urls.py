@@ -11,4 +11,5 @@ urlpatterns = [
     path("runs/<str:pk>/devices", run_tabs.devices, name="run_devices"),
     path("runs/<str:pk>/logs", run_tabs.logs, name="run_logs"),
     path("projects/<str:pk>/cluster/", cluster.cluster, name="cluster"),
+    path("runs/<str:pk>/queue", cluster.move, name="run_queue_move"),
 ]

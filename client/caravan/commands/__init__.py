@@ -9,6 +9,7 @@ from caravan.commands import (
     fork,
     launch,
     login,
+    queue,
     rewards,
     runs,
     sync,
@@ -23,7 +24,7 @@ app = typer.Typer(
 )
 for module in (login, launch, fork, runs, compare, sync):
     module.add_to(app)
-for group in (trajectories, checkpoints, rewards, datasets, tokens):
+for group in (queue, trajectories, checkpoints, rewards, datasets, tokens):
     app.add_typer(group.app)
 
 

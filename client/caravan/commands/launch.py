@@ -43,6 +43,7 @@ def launch(
     experiment: Annotated[str, typer.Option(help="Whose question it answers.")] = "",
     notes: Annotated[str, typer.Option(help="Markdown.")] = "",
     tags: Tags = [],  # noqa: B006
+    priority: Annotated[int, typer.Option(help="In the queue; higher starts first.")] = 0,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
@@ -53,6 +54,7 @@ def launch(
         "experiment": experiment,
         "notes": notes,
         "tags": tags,
+        "priority": priority,
         "project": project,
     }
     with connect() as client:

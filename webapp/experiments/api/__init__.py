@@ -10,6 +10,7 @@ from webapp.experiments.api import (
     experiments,
     external,
     launch,
+    run_queue,
     runs,
     schemes,
 )
@@ -18,6 +19,7 @@ router = Router()
 for area in (
     launch,
     runs,
+    run_queue,
     external,
     compare,
     experiments,

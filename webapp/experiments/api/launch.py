@@ -130,6 +130,7 @@ class LaunchIn(Schema):
     tags: list[str] = []
     parent: str | None = None
     checkpoint: str | None = None
+    priority: int = 0  # in the project's queue, -1000 to 1000; higher goes first
 
 
 # On the router of runs: two routers cannot share a path.
@@ -159,6 +160,7 @@ def launch_run(request: HttpRequest, data: LaunchIn) -> Any:
             tags=data.tags,
             parent=parent,
             checkpoint=checkpoint,
+            priority=data.priority,
         ),
     )
     return Status(201, schemas.detail_out(queries.run_detail(run)))

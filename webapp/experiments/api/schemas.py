@@ -35,6 +35,7 @@ class RunOut(Schema):
     headline: dict[str, float]
     tags: list[str]
     notes: str
+    priority: int  # in the project's queue; higher goes first
     parent_id: str | None
     checkpoint_id: str | None  # of the parent, which it starts from
     is_demo: bool

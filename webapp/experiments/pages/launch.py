@@ -20,7 +20,7 @@ from webapp.experiments.queries import config_differences
 from webapp.experiments.queries import spec_text as text_of
 from webapp.experiments.recipes import Recipe, recipe, recipes
 from webapp.experiments.services import Launch
-from webapp.pages import page_of, show
+from webapp.pages import page_of, show, whole_number
 from webapp.problems import RefusedError
 
 MAX_TEXT = 200_000
@@ -32,7 +32,7 @@ def launch(request: HttpRequest, project: Project) -> HttpResponse:
     """`?recipe=`, `?preset=`, `?clone=` or `?checkpoint=` says what to start from."""
     checkpoint = _checkpoint(request, project)
     parent = checkpoint.run if checkpoint else _parent(request, project)
-    values = {"text": "", "experiment": "", "name": "", "notes": ""}
+    values = {"text": "", "experiment": "", "name": "", "notes": "", "priority": ""}
     refused: RefusedError | None = None
     if request.method == "POST":
         values |= {key: request.POST.get(key, "") for key in values}
@@ -115,6 +115,7 @@ def _launch(
             notes=values["notes"],
             parent=parent,
             checkpoint=checkpoint,
+            priority=whole_number("priority", values["priority"] or "0"),
         ),
     )
 

@@ -48,6 +48,7 @@ from webapp.experiments.services.judging import (
     silent_attempts,
 )
 from webapp.experiments.services.launch import Launch, check_spec, launch_demo, launch_run
+from webapp.experiments.services.queueing import move_in_queue, set_priority
 from webapp.experiments.services.schemes import add_scheme_version, create_scheme
 
 __all__ = [
@@ -82,6 +83,7 @@ __all__ = [
     "launch_run",
     "mark_lost",
     "mark_unreachable",
+    "move_in_queue",
     "not_uploaded",
     "pause",
     "prune_checkpoints",
@@ -96,6 +98,7 @@ __all__ = [
     "resume",
     "resume_interrupted",
     "save_preset",
+    "set_priority",
     "set_tags",
     "silent_attempts",
     "stop",

@@ -16,6 +16,7 @@ from webapp.experiments import recipes
 from webapp.experiments.models import Attempt, Checkpoint, Experiment, Run
 from webapp.experiments.services.edit import clean_tags
 from webapp.experiments.services.fork import check_start, lock_checkpoint
+from webapp.experiments.services.queueing import check_priority
 from webapp.experiments.services.schemes import version_of
 from webapp.experiments.services.stage_datasets import find_stage_datasets, keep_stage_datasets
 from webapp.problems import FieldProblem, RefusedError, invalid_field
@@ -33,6 +34,7 @@ class Launch:
     tags: list[str] = field(default_factory=list)
     parent: Run | None = None
     checkpoint: Checkpoint | None = None  # to start from; its run is the parent
+    priority: int = 0  # in the project's queue; higher goes first
     is_demo: bool = False
 
 
@@ -76,6 +78,7 @@ def launch_run(
         reward_scheme=version_of(project, spec.reward, user),
         parent=parent,
         checkpoint=checkpoint,
+        priority=check_priority(launch.priority),
         is_demo=launch.is_demo,
         steps=sum(getattr(stage, "steps", 0) for stage in spec.stages),
     )
