@@ -148,8 +148,8 @@ PLAIN = """
     commented config count cursor definition devices email expires_at failed_calls field file filter
     from group hops instructions kind labels level limit max_reward max_running min_reward name
     names node note notes number overrides pause place priority purpose q recipe remove resolved
-    reviews_per_item role rollouts rubric sampled scope scores search series since size sort span spec start
-    step steps stop_reason success tags task tasks temperature text to
+    reviews_per_item role rollouts rubric sampled scope scores search series since size sort span
+    spec start step steps stop_reason success tags task tasks temperature text to
     enabled events token tokens training trials url
 """
 
