@@ -6,6 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 
 from webapp.accounts.api import router as accounts
+from webapp.accounts.views_api import router as views
 from webapp.accounts.webhook_api import router as webhooks
 from webapp.experiments.api import router as experiments
 from webapp.monitoring.api import router as monitoring
@@ -44,5 +45,5 @@ def openapi(request: HttpRequest) -> Any:
     return api.get_openapi_schema(path_prefix="/api/v1/")
 
 
-for area in (accounts, webhooks, experiments, monitoring, trajectories, queues):
+for area in (accounts, webhooks, views, experiments, monitoring, trajectories, queues):
     api.add_router("", area)

@@ -72,3 +72,7 @@ def queue_item_id() -> str:
 
 def webhook_id() -> str:
     return new_id("whk")
+
+
+def view_id() -> str:
+    return new_id("view")

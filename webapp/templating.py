@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
+from webapp.accounts import saved_views
 from webapp.experiments.models import Run
 from webapp.markdown import render_markdown
 from webapp.monitoring.headline import metric_named
@@ -227,6 +228,12 @@ def query(context: Any, **changes: Any) -> str:
         else:
             given[name] = str(value)
     return "?" + given.urlencode()
+
+
+@register.simple_tag(takes_context=True)
+def saved_views_of(context: Any, page: str) -> saved_views.Here:
+    """The saved views of a page; see components/saved_views.html."""
+    return saved_views.here(context["request"], context["project"], page)
 
 
 @register.filter

@@ -15,6 +15,7 @@ from webapp import ids, storage
 from webapp.accounts import services as accounts
 from webapp.accounts import webhooks
 from webapp.accounts.models import Project, Role, User
+from webapp.accounts.saved_views import save_view
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run
 from webapp.experiments.services.schemes import check_definition
@@ -62,6 +63,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         project, user, f"https://{MARK.lower()}.example.com/", ["run.failed"]
     )
     delivery = webhooks.send_test(webhook)
+    view = save_view(project, user, page="runs", name=f"{MARK} view", query="q=x", shared=True)
     token, _ = accounts.create_token(user, f"{MARK} token", project=project)
     return {
         "projects": project.pk,
@@ -87,6 +89,8 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "tokens": token.pk,
         "webhooks": webhook.pk,
         "deliveries": str(delivery.pk),
+        "views": view.pk,
+        "saved-views": view.pk,
     }
 
 

@@ -29,8 +29,8 @@ PERSONAL = {
     "home", "logout", "account", "theme", "design", "jsi18n", "project_create",
     "trajectories_compare",
 }  # fmt: skip
-# What a viewer may change: their own tokens and nothing of the project.
-FOR_VIEWERS = {"token_create", "token_revoke"}
+# What a viewer may change: their own tokens and views, and nothing of the project.
+FOR_VIEWERS = {"token_create", "token_revoke", "view_save", "view_change"}
 
 
 def pages(patterns: Any = None, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -100,6 +100,9 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("DELETE", "comments/{pk}"): {},
     ("POST", "queues"): {"run": "runs", "name": "New"},
     ("PATCH", "queues/{pk}"): {"closed": True},
+    ("POST", "saved-views"): {"project": "projects", "page": "runs", "name": "V", "shared": True},
+    ("PATCH", "saved-views/{view_id}"): {"name": "W"},
+    ("DELETE", "saved-views/{view_id}"): {},
     ("PUT", "queue-items/{pk}/verdict"): {"accepted": True},
     ("POST", "queues/{pk}/dataset"): {"dataset": "datasets"},
 }
@@ -151,6 +154,7 @@ PLAIN = """
     reviews_per_item role rollouts rubric sampled scope scores search series since size sort span
     spec start step steps stop_reason success tags task tasks temperature text to
     enabled events token tokens training trials url
+    is_default page query shared
 """
 
 

@@ -17,6 +17,7 @@ PROJECT_OF = {
     "accounts.Project": "pk",
     "accounts.Invitation": "project",
     "accounts.Webhook": "project",
+    "accounts.SavedView": "project",
     "experiments.Experiment": "project",
     "experiments.Run": "project",
     "experiments.Preset": "project",

@@ -117,6 +117,51 @@ class LoginLink(models.Model):
     used_at = models.DateTimeField(null=True)
 
 
+class SavedView(models.Model):
+    """A query string of a list's page under a name: of the whole project, or of one person."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.view_id, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="saved_views")
+    page = models.CharField(max_length=20)  # of accounts.saved_views.PAGES
+    name = models.CharField(max_length=120)
+    query = models.TextField(blank=True)
+    shared = models.BooleanField(default=False)
+    owner = models.ForeignKey(User, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                "project", "page", Lower("name"), condition=Q(shared=True), name="shared_view_once"
+            ),
+            models.UniqueConstraint(
+                "project",
+                "page",
+                "owner",
+                Lower("name"),
+                condition=Q(shared=False),
+                name="own_view_once",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class DefaultView(models.Model):
+    """The view with which a page opens for a person."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="default_views")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    page = models.CharField(max_length=20)
+    view = models.ForeignKey(SavedView, on_delete=models.CASCADE, related_name="defaults")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "project", "page"], name="default_view_once")
+        ]
+
+
 class AuditEntry(models.Model):
     project = models.ForeignKey(Project, null=True, on_delete=models.SET_NULL)
     user = models.ForeignKey(User, null=True, on_delete=models.SET_NULL)

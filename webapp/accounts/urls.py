@@ -4,7 +4,7 @@ from django.contrib.auth.decorators import login_required
 from django.urls import path
 from django.views.i18n import JavaScriptCatalog
 
-from webapp.accounts.pages import signin, team, webhooks
+from webapp.accounts.pages import saved_views, signin, team, webhooks
 
 catalogue = login_required(JavaScriptCatalog.as_view(domain="djangojs", packages=[]))
 
@@ -28,6 +28,8 @@ urlpatterns = [
     path("projects/<str:pk>/webhooks/", webhooks.listing, name="webhooks"),
     path("webhooks/<str:pk>/", webhooks.one, name="webhook"),
     path("webhooks/<str:pk>/change", webhooks.change, name="webhook_change"),
+    path("projects/<str:pk>/views/new", saved_views.save, name="view_save"),
+    path("views/<str:pk>/change", saved_views.change, name="view_change"),
     path("invitations/<str:pk>/withdraw", team.withdraw, name="invitation_withdraw"),
     path("projects/new", team.create_project, name="project_create"),
 ]

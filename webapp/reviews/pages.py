@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from engine.records.trajectory import StopReason
 from webapp.accounts import access
 from webapp.accounts.models import Role
+from webapp.accounts.saved_views import PASSING, default_view
 from webapp.experiments.models import Run
 from webapp.experiments.pages.run import RUNS, run_context
 from webapp.pages import page_of, show
@@ -23,6 +24,8 @@ TRAJECTORIES = Trajectory.objects.select_related("project", "run__experiment", "
 
 @page_of(RUNS)
 def run_trajectories(request: HttpRequest, run: Run) -> HttpResponse:
+    if opened := default_view(request, run.project, "trajectories"):
+        return opened
     wanted, problem = given_filter(request)
     cursor = request.GET.get("cursor")
     try:
@@ -43,7 +46,7 @@ def run_trajectories(request: HttpRequest, run: Run) -> HttpResponse:
 
 def given_filter(request: HttpRequest) -> tuple[queries.Filter, str]:
     """The filter in the address, and what is wrong with it."""
-    given = {name: value for name, value in request.GET.items() if value and name != "cursor"}
+    given = {name: value for name, value in request.GET.items() if value and name not in PASSING}
     try:
         return queries.Filter.model_validate(given), ""
     except ValidationError as error:

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST
 
 from webapp.accounts import access
 from webapp.accounts.models import Membership, Project, Role
+from webapp.accounts.saved_views import default_view
 from webapp.experiments.models import Dataset, Run
 from webapp.experiments.services import create_dataset
 from webapp.pages import field_errors, page_of, show, tell
@@ -30,6 +31,8 @@ DEFAULT_SIZE = 50
 
 @page_of(Project.objects.all())
 def listing(request: HttpRequest, project: Project) -> HttpResponse:
+    if opened := default_view(request, project, "queues"):
+        return opened
     context = {"section": "review", "queues": queries.queues_of(project)}
     return show(request, "reviews/queues.html", context)
 

@@ -71,6 +71,11 @@ function confirmFirst(event) {
   if (question && !window.confirm(question)) event.preventDefault();
 }
 
+/** A view is saved as the page is now: scripts may have changed the address since it was sent. @param {SubmitEvent} event */
+function noteQuery(event) {
+  for (const field of all("[data-view-query]", /** @type {HTMLFormElement} */ (event.target))) /** @type {HTMLInputElement} */ (field).value = location.search;
+}
+
 /** A field whose change sends its form. @param {Event} event */
 function sendOnChange(event) {
   const field = /** @type {HTMLInputElement} */ (event.target);
@@ -95,6 +100,7 @@ document.addEventListener("change", chooseTheme);
 document.addEventListener("change", sendOnChange);
 document.addEventListener("click", click);
 document.addEventListener("submit", confirmFirst);
+document.addEventListener("submit", noteQuery);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new CustomEvent("themechange")));
 setInterval(refreshTimes, 5000);
 document.addEventListener("visibilitychange", refreshTimes);

@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from engine.evaluation.intervals import Interval, difference, wilson
 from webapp.accounts import access
 from webapp.accounts.models import Project
+from webapp.accounts.saved_views import default_view
 from webapp.experiments import queries
 from webapp.experiments.models import Run
 from webapp.monitoring.headline import HEADLINE
@@ -25,6 +26,8 @@ TASKS = "eval/tasks"  # how many tasks the evaluation had
 @page_of(Project.objects.all())
 def compare(request: HttpRequest, project: Project) -> HttpResponse:
     """`?runs=a,b`: the first is what the others are measured against."""
+    if opened := default_view(request, project, "compare"):
+        return opened
     actor = access.actor_of(request)
     wanted = [pk for pk in request.GET.get("runs", "").split(",") if pk]
     wanted += [pk for pk in request.GET.getlist("add") if pk]

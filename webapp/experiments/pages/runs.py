@@ -13,6 +13,7 @@ from django.views.decorators.http import require_POST
 
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
+from webapp.accounts.saved_views import default_view
 from webapp.experiments import services
 from webapp.experiments.models import Run
 from webapp.experiments.queries import list_runs
@@ -65,6 +66,8 @@ FIRST_UP = {"name", "state"}  # sorted ascending by the first click
 @page_of(Project.objects.all())
 def listing(request: HttpRequest, project: Project) -> HttpResponse:
     """All state is in the URL: q, sort, columns, archived, cursor."""
+    if opened := default_view(request, project, "runs"):
+        return opened
     q, sort = request.GET.get("q", ""), request.GET.get("sort", "-created")
     archived = bool(request.GET.get("archived"))
     problem = ""
