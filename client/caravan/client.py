@@ -49,8 +49,10 @@ class Client:
         self,
         *,
         recipe: str | None = None,
+        preset: str | None = None,
         spec: str | Mapping[str, Any] | None = None,
         overrides: Mapping[str, Any] | None = None,
+        reward: str | None = None,
         project: str | None = None,
         experiment: str = "",
         name: str = "",
@@ -58,13 +60,21 @@ class Client:
         tags: list[str] | None = None,
         priority: int = 0,
     ) -> dict[str, Any]:
-        """Launch a recipe by its name, or a spec as YAML text or data. The new run.
+        """Launch a recipe by its name, a preset by its name or id, or a spec as YAML text or data.
+        The new run.
 
+        `reward` is the id of a stored version of a reward scheme, which replaces the spec's;
         `overrides` replaces single fields by path: {"stages.1.steps": 10}. A spec that cannot be
         launched raises RefusedError, whose `problems` name the fields. Of the queued runs of a
         project those of higher `priority` start first.
         """
-        given = {"recipe": recipe, "spec": spec, "project": project}
+        given = {
+            "recipe": recipe,
+            "preset": preset,
+            "spec": spec,
+            "reward": reward,
+            "project": project,
+        }
         found: dict[str, Any] = self.http.post(
             "/runs",
             {

@@ -55,6 +55,21 @@ def set_value(text: str, path: str, value: Any) -> str:
     return _replace(text, node, _flow(value))
 
 
+def set_block(text: str, key: str, value: dict[str, Any]) -> str:
+    """The text with a field of the outermost mapping set, on lines of its own."""
+    block = yaml.safe_dump({key: value}, allow_unicode=True, sort_keys=False)
+    node = _compose(text)
+    pairs = node.value if isinstance(node, yaml.MappingNode) and not node.flow_style else []
+    for name, old in pairs:
+        if str(name.value) == key:
+            start, stop = name.start_mark.index, _span(old)[1]
+            end = text.find("\n", stop)
+            return text[:start] + block + (text[end + 1 :] if end >= 0 else "")
+    if node is not None and not pairs:
+        return set_value(text, key, value)
+    return text + ("" if not text or text.endswith("\n") else "\n") + block
+
+
 def _replace(text: str, node: yaml.Node, value: str) -> str:
     start, stop = _span(node)
     if start == stop:  # `key:` with nothing behind it

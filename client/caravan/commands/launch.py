@@ -44,6 +44,9 @@ def launch(
     notes: Annotated[str, typer.Option(help="Markdown.")] = "",
     tags: Tags = [],  # noqa: B006
     priority: Annotated[int, typer.Option(help="In the queue; higher starts first.")] = 0,
+    reward: Annotated[
+        str | None, typer.Option(help="Id of a reward scheme's version (`caravan rewards show`).")
+    ] = None,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,6 +58,7 @@ def launch(
         "notes": notes,
         "tags": tags,
         "priority": priority,
+        "reward": reward,
         "project": project,
     }
     with connect() as client:

@@ -35,10 +35,16 @@ def show_(
         emit(found)
         return
     rows = [
-        (one["number"], _terms(one["definition"]), one["note"], f"{since(one['created_at'])} ago")
+        (
+            one["number"],
+            one["id"],
+            _terms(one["definition"]),
+            one["note"],
+            f"{since(one['created_at'])} ago",
+        )
         for one in found["versions"]
     ]
-    show(("version", "terms", "note", "made"), rows, "This scheme has no version.")
+    show(("version", "id", "terms", "note", "made"), rows, "This scheme has no version.")
 
 
 @command(app)

@@ -11,8 +11,9 @@ from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import queries, recipes, services
 from webapp.experiments.api import checkpoints, runs, schemas
-from webapp.experiments.models import Preset, Run
+from webapp.experiments.models import Preset, RewardSchemeVersion, Run
 from webapp.experiments.planning import planned
+from webapp.experiments.stored import definition_of
 from webapp.problems import RefusedError, invalid_field
 from webapp.rest.schemas import Label, Person
 
@@ -113,7 +114,8 @@ def spec_schema(request: HttpRequest) -> Any:
 
 
 class LaunchIn(Schema):
-    """One of spec (data or YAML text), recipe and preset; overrides are {"stages.1.steps": 10}.
+    """One of spec (data or YAML text), recipe and preset; overrides are {"stages.1.steps": 10}, and
+    `reward` is the id of a stored version of a reward scheme that replaces the spec's.
 
     With `checkpoint` the run starts from that checkpoint's weights, and its run is the parent; the
     spec is then the parent's where none is given.
@@ -123,6 +125,7 @@ class LaunchIn(Schema):
     recipe: str | None = None
     preset: str | None = None
     overrides: dict[str, Any] = {}
+    reward: str | None = None
     project: str | None = None
     experiment: str = ""
     name: str = ""
@@ -170,6 +173,10 @@ def _spec_data(data: LaunchIn, actor: access.Actor) -> str | dict[str, Any]:
     given = [name for name in ("spec", "recipe", "preset") if getattr(data, name) is not None]
     if len(given) != 1:
         raise RefusedError("Give exactly one of spec, recipe and preset.")
+    if data.reward is not None:
+        rows = RewardSchemeVersion.objects.select_related("scheme")
+        version = access.get(rows, data.reward, actor)
+        data.overrides = {"reward": definition_of(version), **data.overrides}
     if data.recipe is not None:
         return recipes.with_overrides(recipes.recipe(data.recipe).text, data.overrides)
     if data.preset is not None:

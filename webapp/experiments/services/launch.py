@@ -1,5 +1,6 @@
 """From a spec to a queued run: validated, frozen, and linked to what it was launched with."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from webapp.experiments.services.stage_datasets import find_stage_datasets, keep
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 
 DEMO_RECIPE = "kg-search"
+MAX_SPEC = 200_000  # characters of YAML or JSON
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,9 @@ class Launch:
 
 def check_spec(spec: str | dict[str, Any]) -> ExperimentSpec:
     """The spec in YAML text or parsed data. Raises RefusedError with every problem's field path."""
+    length = len(spec) if isinstance(spec, str) else len(json.dumps(spec, default=str))
+    if length > MAX_SPEC:
+        raise RefusedError(too_long(length), status=413)
     found, problems = load_spec(spec) if isinstance(spec, str) else problems_of(spec)
     if found is None:
         raise RefusedError(
@@ -48,6 +53,13 @@ def check_spec(spec: str | dict[str, Any]) -> ExperimentSpec:
             [FieldProblem(problem.path, problem.message) for problem in problems],
         )
     return found
+
+
+def too_long(length: int) -> str:
+    return (
+        f"A spec has at most {MAX_SPEC:,} characters, not {length:,}: put what is that long into a "
+        "dataset, and name its version in a stage."
+    )
 
 
 @transaction.atomic

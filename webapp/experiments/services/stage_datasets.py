@@ -9,6 +9,7 @@ from webapp.experiments.models import DatasetVersion, Run, StageDataset
 from webapp.experiments.queries import rows_of
 from webapp.problems import FieldProblem, RefusedError
 
+LEARNS = {"sft": "trajectories", "dpo": "pairs"}  # kind of dataset by kind of stage
 CHECKED = 100  # rows that are looked at before a launch; the run looks at every one
 
 
@@ -45,15 +46,12 @@ def keep_stage_datasets(run: Run, versions: dict[int, DatasetVersion]) -> None:
 def _problem(stage: SftStage | DpoStage, version: DatasetVersion | None) -> str:
     """Why the stage cannot learn from the version; empty where it can."""
     if version is None:
-        return (
-            f"There is no dataset version {stage.dataset} in this project: the page of a dataset "
-            "gives the ids of its versions."
-        )
+        return missing(stage.dataset)
+    if said := unfit(version, stage.kind):
+        return said
     kind: Literal["trajectories", "pairs"]
     kind = "trajectories" if isinstance(stage, SftStage) else "pairs"
-    name, held = f"Version {version.number} of {version.dataset.name}", version.dataset.kind
-    if held != kind:
-        return f"{name} holds {held}; a stage of kind {stage.kind} learns from {kind}."
+    name = f"Version {version.number} of {version.dataset.name}"
     first = ""
     for number, row in enumerate(rows_of(version, 0, CHECKED), start=1):
         try:
@@ -63,3 +61,43 @@ def _problem(stage: SftStage | DpoStage, version: DatasetVersion | None) -> str:
         else:
             return ""
     return f"{name} begins with rows of which none can be learned: {first}"
+
+
+def dataset_problems(project: Project, spec: ExperimentSpec) -> list[FieldProblem]:
+    """Stages whose version the project lacks or is of another kind; its rows are not read."""
+    wanted = {
+        index: stage.dataset
+        for index, stage in enumerate(spec.stages)
+        if isinstance(stage, SftStage | DpoStage) and stage.dataset is not None
+    }
+    if not wanted:
+        return []
+    rows = DatasetVersion.objects.filter(dataset__project=project).select_related("dataset")
+    found = rows.in_bulk(list(wanted.values()))
+    problems = []
+    for index, pk in wanted.items():
+        version = found.get(pk)
+        said = unfit(version, spec.stages[index].kind) if version else missing(pk)
+        if said:
+            problems.append(FieldProblem(f"stages.{index}.dataset", said))
+    return problems
+
+
+def unfit(version: DatasetVersion, kind: str) -> str:
+    """Why a stage of this kind cannot learn from the version; empty where its kind fits."""
+    if kind not in LEARNS:
+        return f"{kind!r} learns from no dataset: take {' or '.join(LEARNS)}."
+    held = version.dataset.kind
+    if held == LEARNS[kind]:
+        return ""
+    return (
+        f"Version {version.number} of {version.dataset.name} holds {held}; a stage of kind {kind} "
+        f"learns from {LEARNS[kind]}."
+    )
+
+
+def missing(pk: str | None) -> str:
+    return (
+        f"There is no dataset version {pk} in this project: the page of a dataset gives the ids of "
+        "its versions."
+    )

@@ -6,19 +6,23 @@ import { parseField, writeField } from "./values.js";
 
 /**
  * @typedef {any} Schema a part of a JSON schema
- * @typedef {{path: string, value?: unknown}} Change without a value: back to the default
+ * @typedef {import("./values.js").Change} Change
  */
 
 export class Form {
   /**
    * @param {HTMLElement} box
    * @param {Schema} schema
-   * @param {(change: Change) => void} changed
+   * @param {(changes: Change[]) => void} changed
+   * @param {import("./pickers.js").Pickers} pickers
    */
-  constructor(box, schema, changed) {
+  constructor(box, schema, changed, pickers) {
     this.box = box;
     this.schema = schema;
     this.changed = changed;
+    this.pickers = pickers;
+    /** @type {any} */
+    this.data = {};
     this.shape = "";
     box.addEventListener("change", (event) => this.change(/** @type {HTMLInputElement} */ (event.target)));
     box.addEventListener("keydown", (event) => {
@@ -38,6 +42,7 @@ export class Form {
    */
   show(data, problems) {
     const shape = outline(data);
+    this.data = data;
     if (shape !== this.shape) {
       const open = new Set(all("details[open]", this.box).map((part) => part.dataset.path));
       const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset?.path;
@@ -85,7 +90,7 @@ export class Form {
     const path = field.dataset.path;
     if (!path || !field.dataset.kind) return;
     const value = parseField(field);
-    this.changed(value === undefined ? { path } : { path, value });
+    this.changed([value === undefined ? { path } : { path, value }, ...this.pickers.also(path, value, this.data)]);
   }
 
   /** @param {Schema} given */
@@ -106,7 +111,7 @@ export class Form {
 
   /** @param {Schema} schema @param {any} data @param {string} path @param {string} name @param {boolean} [required] @returns {HTMLElement} */
   part(schema, data, path, name, required) {
-    if (schema.properties) return this.section(name, path, schema.description, this.fields(schema, data, path));
+    if (schema.properties) return this.section(name, path, schema.description, [...this.pickers.above(path), ...this.fields(schema, data, path)]);
     if (schema.type === "array" && isObject(this.resolve(schema.items || {}), this)) return this.list(schema, data, path, name);
     return this.field(schema, path, name, required);
   }
@@ -126,14 +131,14 @@ export class Form {
       const part = this.section(`${index + 1}. ${value?.kind ?? name}`, here, option.description, this.fields(option, value, here));
       part.querySelector("summary")?.append(h("button", { type: "button", class: "button button-quiet button-small", onclick: (/** @type {Event} */ event) => {
         event.preventDefault();
-        this.changed({ path: here });
+        this.changed([{ path: here }]);
       } }, t("Remove")));
       return part;
     });
     const names = Object.keys(kinds).length ? Object.keys(kinds) : item.properties?.kind?.enum || [];
     /** @type {{label: string, value: object}[]} */
     const made = names.length ? names.map((/** @type {string} */ kind) => ({ label: kind, value: { kind } })) : [{ label: name, value: {} }];
-    const add = h("div", { class: "row" }, ...made.map(({ label, value }) => h("button", { type: "button", class: "button button-small", onclick: () => this.changed({ path: `${path}.${children.length}`, value }) }, t("Add %(kind)s", { kind: label }))));
+    const add = h("div", { class: "row" }, ...made.map(({ label, value }) => h("button", { type: "button", class: "button button-small", onclick: () => this.changed([{ path: `${path}.${children.length}`, value }]) }, t("Add %(kind)s", { kind: label }))));
     return this.section(name, path, schema.description, [h("div", { class: "stack-s form-wide" }, ...children, add)]);
   }
 
@@ -143,8 +148,11 @@ export class Form {
     const choices = schema.enum || (schema.const !== undefined ? [schema.const] : null);
     const usual = schema.default === undefined || schema.default === null ? "" : plain(schema.default);
     const common = { id, "data-path": path };
+    const offered = this.pickers.options(path, this.data);
     let input;
-    if (choices) {
+    if (offered) {
+      input = h("select", { class: "select", ...common, "data-kind": "choice" }, h("option", { value: "" }, t("none")), ...offered.map(({ value, label }) => h("option", { value }, label)));
+    } else if (choices) {
       input = h("select", { class: "select", ...common, "data-kind": "choice" }, h("option", { value: "" }, usual ? t("%(value)s (default)", { value: usual }) : "–"), ...choices.map((/** @type {any} */ value) => h("option", { value }, value)));
     } else {
       const kind = schema.type === "array" ? "list" : schema.additionalProperties ? "map" : schema.type === "integer" || schema.type === "number" ? "number" : schema.type === "boolean" ? "flag" : "text";

@@ -4,7 +4,9 @@ import { api } from "../api.js";
 import { h, one, pageData } from "../dom.js";
 import { t } from "../i18n.js";
 import { Editor } from "./editor.js";
+import { showDifferences } from "./differences.js";
 import { Form } from "./form.js";
+import { Pickers } from "./pickers.js";
 import { planner } from "./planner.js";
 
 /** @typedef {{path: string, message: string, line: number | null}} Found */
@@ -15,7 +17,8 @@ const problems = /** @type {HTMLElement} */ (one("#problems"));
 const button = /** @type {HTMLButtonElement} */ (one("#launch-button"));
 const devices = /** @type {HTMLInputElement} */ (one("#devices"));
 const editor = new Editor(/** @type {HTMLTextAreaElement} */ (one("#spec")), /** @type {HTMLElement} */ (one("#gutter")), typed);
-const form = new Form(/** @type {HTMLElement} */ (one("#spec-form")), pageData("spec-schema"), (change) => check(change));
+const pickers = new Pickers(pageData("stored-versions"), (changes) => check(changes));
+const form = new Form(/** @type {HTMLElement} */ (one("#spec-form")), pageData("spec-schema"), (changes) => check(changes), pickers);
 
 let sent = 0;
 let timer = 0;
@@ -27,26 +30,26 @@ function typed() {
   timer = window.setTimeout(() => check(), 300);
 }
 
-/** @param {{path: string, value?: unknown}} [change] */
-async function check(change) {
+/** @param {import("./values.js").Change[]} [changes] */
+async function check(changes) {
   clearTimeout(timer);
   const number = ++sent;
   const text = editor.text;
   let answer;
   try {
     const { parent, checkpoint } = root.dataset;
-    answer = await api(root.dataset.check || "", { body: { text, change, parent, checkpoint, devices: devices.value } });
+    answer = await api(root.dataset.check || "", { body: { text, changes, parent, checkpoint, devices: devices.value } });
   } catch (error) {
     verdict.textContent = /** @type {Error} */ (error).message;
     verdict.className = "small error-text";
     return;
   }
   if (number !== sent) return; // a later check is on its way
-  if (change && editor.text === text) editor.replace(answer.text);
+  if (changes && editor.text === text) editor.replace(answer.text);
   show(answer);
 }
 
-/** @param {{data: any, spec: any, problems: Found[], plan: import("./planner.js").Plan | null, advice: import("./advice.js").Advice | null, devices_problem: string, differences: any[]}} answer */
+/** @param {{data: any, spec: any, problems: Found[], plan: import("./planner.js").Plan | null, advice: import("./advice.js").Advice | null, devices_problem: string, reward: {id: string, number: number} | null, differences: import("./differences.js").Row[], more_differences: number}} answer */
 function show(answer) {
   const found = answer.problems;
   button.disabled = found.length > 0;
@@ -57,16 +60,8 @@ function show(answer) {
   if (answer.data && typeof answer.data === "object") form.show(answer.data, found);
   one("#plan")?.replaceChildren(...planner(answer.plan, answer.advice));
   one("#devices-problem")?.replaceChildren(answer.devices_problem);
-  const box = one("#differences");
-  if (box) {
-    box.replaceChildren(...(answer.differences.length ? [h("table", { class: "table" }, h("tbody", {}, ...answer.differences.map(difference)))] : [h("p", { class: "card-body muted" }, found.length ? t("Shown once the spec is valid.") : t("Nothing yet."))]));
-  }
-}
-
-/** @param {{path: string, values: unknown[]}} row */
-function difference(row) {
-  const text = (/** @type {unknown} */ value) => (value === null || value === undefined ? t("not set") : JSON.stringify(value));
-  return h("tr", {}, h("td", { class: "small" }, h("code", {}, row.path), h("div", { class: "diff" }, h("div", { class: "removed" }, text(row.values[0])), h("div", { class: "added" }, text(row.values[1])))));
+  pickers.show(answer.reward, found.length === 0);
+  showDifferences(one("#differences"), answer.differences, answer.more_differences);
 }
 
 devices.addEventListener("input", typed);

@@ -1,5 +1,12 @@
 /** Between a field of the form and a value of the spec. What cannot be read is passed on as text: the server names it. */
 
+import { h } from "../dom.js";
+
+/**
+ * @typedef {{path: string, value?: unknown} | {reward: string}} Change a path without a value: back
+ * to the default; or the id of a stored reward scheme's version
+ */
+
 /** @param {HTMLInputElement} field @returns {unknown} undefined: back to the default */
 export function parseField(field) {
   const text = field.value.trim();
@@ -36,10 +43,15 @@ function scalar(text) {
   return text !== "" && Number.isFinite(number) ? number : text;
 }
 
-/** @param {HTMLInputElement} field @param {any} value */
+/** @param {HTMLInputElement | HTMLSelectElement} field @param {any} value */
 export function writeField(field, value) {
   if (value === undefined || value === null) field.value = "";
   else if (Array.isArray(value)) field.value = value.join(", ");
   else if (typeof value === "object") field.value = Object.entries(value).map(([key, item]) => `${key}: ${item}`).join(", ");
-  else field.value = String(value);
+  else {
+    const text = String(value);
+    const known = !(field instanceof HTMLSelectElement) || [...field.options].some((option) => option.value === text);
+    if (!known) field.append(h("option", { value: text }, text)); // what is written stays choosable
+    field.value = text;
+  }
 }
