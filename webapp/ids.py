@@ -18,6 +18,10 @@ def attempt_id() -> str:
     return new_id("att")
 
 
+def job_id() -> str:
+    return new_id("job")
+
+
 def team_id() -> str:
     return new_id("team")
 

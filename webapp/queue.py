@@ -23,12 +23,14 @@ def broker_url(redis_url: str) -> str:
 app = Celery("caravan", broker=broker_url(settings.REDIS_URL))
 app.conf.update(
     task_ignore_result=True,
+    task_routes={"caravan.work": {"queue": "jobs"}},  # has a worker of its own
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
     broker_connection_retry_on_startup=True,
     broker_transport_options={
-        "visibility_timeout": 300,  # all tasks are shorter
+        # All tasks are shorter but jobs: one that is delivered twice finds that it is claimed.
+        "visibility_timeout": 300,
         "socket_connect_timeout": 3,
         "socket_timeout": 5,
         "global_keyprefix": "caravan.",

@@ -1,5 +1,6 @@
 """Template tags: icons, numbers that tell missing from zero, times, Markdown, sparklines."""
 
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
 from webapp.accounts import saved_views
-from webapp.experiments.models import Run
+from webapp.experiments.models import Job, Run
 from webapp.markdown import render_markdown
 from webapp.monitoring.headline import metric_named
 
@@ -147,11 +148,17 @@ def clock(at: float) -> str:
 
 
 @register.filter
-def took(run: Run) -> float | None:
+def took(run: Run | Job) -> float | None:
     """Seconds from the first start to the end; None before either."""
     if run.started_at is None or run.ended_at is None:
         return None
     return (run.ended_at - run.started_at).total_seconds()
+
+
+@register.filter
+def pretty(data: Any) -> str:
+    """JSON as people read it."""
+    return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 @register.filter

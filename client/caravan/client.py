@@ -275,6 +275,19 @@ class Client:
         with self.http.download(f"/datasets/{dataset_id}/versions/{number}/file") as answer:
             yield answer
 
+    def jobs(
+        self, kind: str = "", state: str = "", project: str | None = None, limit: int = 20
+    ) -> list[dict[str, Any]]:
+        """Jobs, the newest first. `state`: one of theirs, or "active" for all not ended."""
+        return list(self._paged("/jobs", limit, {"kind": kind, "state": state, "project": project}))
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A job with its log, and its result once it has succeeded."""
+        return dict(self.http.get(f"/jobs/{quote(job_id, safe='')}"))
+
+    def cancel_job(self, job_id: str) -> dict[str, Any]:
+        return dict(self.http.post(f"/jobs/{quote(job_id, safe='')}/cancel"))
+
     def tokens(self) -> list[dict[str, Any]]:
         return list(self.http.get("/tokens"))
 

@@ -58,6 +58,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         run, user, name=f"{MARK} queue", rubric=Rubric(), wanted=Filter(), size=1
     )
     evaluation = judged(run, driver.attempt, MARK)
+    job = services.start_job(project, user, "test", {}, title=f"{MARK} job")
     invitation, _ = accounts.invite(project, f"{MARK.lower()}@example.com", Role.VIEWER, user)
     webhook = webhooks.create_webhook(
         project, user, f"https://{MARK.lower()}.example.com/", ["run.failed"]
@@ -84,6 +85,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "comments": comment.pk,
         "queues": queue.pk,
         "queue-items": str(queue.items.get().pk),
+        "jobs": job.pk,
         "invitations": invitation.pk,
         "members": str(user.pk),
         "tokens": token.pk,

@@ -105,6 +105,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("DELETE", "saved-views/{view_id}"): {},
     ("PUT", "queue-items/{pk}/verdict"): {"accepted": True},
     ("POST", "queues/{pk}/dataset"): {"dataset": "datasets"},
+    ("POST", "jobs/{job_id}/cancel"): {},
 }
 # Calls about the caller alone; another project makes no difference to them.
 PERSONAL_CALLS = {
@@ -155,6 +156,7 @@ PLAIN = """
     spec start step steps stop_reason success tags task tasks temperature text to
     enabled events token tokens training trials url
     is_default page query shared
+    state subject
 """
 
 

@@ -20,6 +20,7 @@ PROJECT_OF = {
     "accounts.SavedView": "project",
     "experiments.Experiment": "project",
     "experiments.Run": "project",
+    "experiments.Job": "project",
     "experiments.Preset": "project",
     "experiments.Attempt": "run__project",
     "experiments.Checkpoint": "run__project",

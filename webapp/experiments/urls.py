@@ -8,6 +8,7 @@ from webapp.experiments.pages import (
     evaluation,
     experiments,
     home,
+    jobs,
     launch,
     launch_check,
     run,
@@ -42,4 +43,7 @@ urlpatterns = [
     path("projects/<str:pk>/datasets/new", datasets.new, name="dataset_new"),
     path("datasets/<str:pk>/", datasets.one, name="dataset"),
     path("datasets/<str:pk>/upload", datasets.upload, name="dataset_upload"),
+    path("projects/<str:pk>/jobs/", jobs.listing, name="jobs"),
+    path("jobs/<str:pk>/", jobs.one, name="job"),
+    path("jobs/<str:pk>/cancel", jobs.cancel, name="job_cancel"),
 ]

@@ -11,7 +11,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 django.setup()
 
 from webapp.queue import app  # noqa: E402  (needs the settings)
-from workers.control import tasks  # noqa: E402
+from workers.control import jobs, tasks  # noqa: E402
 
 RECONCILE_S = 5
 REAP_S = 60
@@ -42,4 +42,4 @@ def _show_alive(**_: object) -> None:
 # Sent every two seconds by the loop that hands tasks to its processes.
 heartbeat_sent.connect(_show_alive, weak=False)
 
-__all__ = ["app"]
+__all__ = ["app", "jobs"]

@@ -87,6 +87,8 @@ def reconcile() -> None:
     for attempt in overdue.select_related("run"):
         _end_by_ray(attempt, f"did not stop within {STOP_LIMIT.seconds} s and was ended")
     webhooks.send_due()
+    services.judge_jobs()
+    services.send_jobs()
 
 
 def _look_at_start(attempt: Attempt) -> None:

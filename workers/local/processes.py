@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from workers.alive import VARIABLE
 from workers.local.probes import Probe
 
-SERVICES = ("postgres", "valkey", "ray-head", "web", "ingest", "worker", "beat", "sampler")
+SERVICES = ("postgres", "valkey", "ray-head", "web", "ingest", "worker", "jobs", "beat", "sampler")
+# Of those that show in a file that they are alive.
+SHOWN_ALIVE = ("worker", "jobs", "beat", "sampler")
 # Run once before the services start, as `python -m`.
 SETUP = "workers.local.setup_web"
 
@@ -110,8 +112,8 @@ def processes(layout: Layout) -> tuple[Service, ...]:
     }
     pages = Probe("http", f"{layout.web_probe}/healthz")
     ingest = Probe("http", f"{layout.ingest_url}/healthz")
-    jobs = Probe("http", f"{layout.ray_jobs_url}/api/version")
-    alive = {name: f"{layout.home}/alive/{name}" for name in ("worker", "beat", "sampler")}
+    ray_jobs = Probe("http", f"{layout.ray_jobs_url}/api/version")
+    alive = {name: f"{layout.home}/alive/{name}" for name in SHOWN_ALIVE}
     return (
         Service(
             "postgres",
@@ -137,8 +139,8 @@ def processes(layout: Layout) -> tuple[Service, ...]:
                 "--disable-usage-stats", "--log-color=false", *layout.ray_head,
             ),
             ray_env(layout),
-            jobs,
-            health=jobs,
+            ray_jobs,
+            health=ray_jobs,
             carries_runs=True,
             stop_seconds=4.0,
         ),
@@ -165,6 +167,18 @@ def processes(layout: Layout) -> tuple[Service, ...]:
             Probe("log", "ready."),
             depends_on=("postgres", "valkey"),
             health=Probe("alive", alive["worker"]),
+        ),
+        Service(
+            "jobs",
+            # A process for each job: what one took is given back at its end, and a job that is
+            # killed takes none with it.
+            (*celery, "worker", "--queues", "jobs", "--hostname", "jobs@%h", "--concurrency", "2",
+             "--max-tasks-per-child", "1", "--loglevel", "INFO", "--without-gossip",
+             "--without-mingle"),
+            {**control, VARIABLE: alive["jobs"]},
+            Probe("log", "ready."),
+            depends_on=("postgres", "valkey"),
+            health=Probe("alive", alive["jobs"]),
         ),
         Service(
             "beat",

@@ -7,6 +7,7 @@ from caravan.commands import (
     compare,
     datasets,
     fork,
+    jobs,
     launch,
     login,
     queue,
@@ -24,7 +25,7 @@ app = typer.Typer(
 )
 for module in (login, launch, fork, runs, compare, sync):
     module.add_to(app)
-for group in (queue, trajectories, checkpoints, rewards, datasets, tokens):
+for group in (queue, trajectories, checkpoints, rewards, datasets, jobs, tokens):
     app.add_typer(group.app)
 
 

@@ -11,6 +11,7 @@ const PLACES = /** @type {Record<string, string>} */ ({
   s: "rewards",
   d: "datasets",
   c: "cluster",
+  j: "jobs",
   t: "team",
 });
 

@@ -9,6 +9,7 @@ from webapp.experiments.api import (
     evaluations,
     experiments,
     external,
+    jobs,
     launch,
     run_queue,
     runs,
@@ -27,5 +28,6 @@ for area in (
     datasets,
     checkpoints,
     evaluations,
+    jobs,
 ):
     router.add_router("", area.router)

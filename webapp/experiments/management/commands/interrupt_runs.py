@@ -1,4 +1,6 @@
-"""Ask every started run to save a checkpoint and end as interrupted; wait, then end the rest."""
+"""Ask every started run to save a checkpoint and end as interrupted; wait, then end the rest.
+
+Jobs begin again at the next start."""
 
 import time
 from typing import Any
@@ -18,6 +20,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         deadline = time.monotonic() + options["wait"]
+        services.hand_back_jobs()
         asked = services.interrupt_active()
         while time.monotonic() < deadline:
             if not Run.objects.filter(pk__in=asked).exclude(state__in=ENDED).exists():

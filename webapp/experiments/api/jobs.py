@@ -1,0 +1,82 @@
+"""REST of jobs: list, read with log and result, stop."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Schema, Status
+
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments import job_queries, services
+from webapp.experiments.models import Job
+from webapp.rest.schemas import Cursor, Limit, Person, ProjectRef
+
+router = Router(tags=["jobs"])
+JOBS = Job.objects.select_related("project", "created_by")
+States = Annotated[str, Query(description="For example `running`, or `active` for all not ended")]
+
+
+class JobOut(Schema):
+    """A job in a list. `total` is null, and `left_s`, where nobody can tell."""
+
+    id: str
+    project: ProjectRef
+    kind: str
+    title: str
+    subject: str
+    state: str
+    state_reason: str
+    done: int
+    total: int | None
+    text: str
+    left_s: float | None
+    created_by: Person | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class JobPage(Schema):
+    items: list[JobOut]
+    next_cursor: str | None
+
+
+class JobDetailOut(JobOut):
+    """A job with what it was asked, its log, and its result once it has succeeded."""
+
+    spec: dict[str, Any]
+    log: str
+    result: dict[str, Any] | None
+
+
+@router.get("/jobs", response=JobPage)
+def list_jobs(
+    request: HttpRequest,
+    project: str | None = None,
+    kind: str = "",
+    state: States = "",
+    subject: str = "",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Any:
+    """Jobs of my projects, the newest first."""
+    actor = access.actor_of(request)
+    jobs = access.visible(JOBS, actor)
+    if project:
+        jobs = jobs.filter(project=access.default_project(actor, project))
+    return job_queries.list_jobs(jobs, kind, state, subject, cursor, limit)
+
+
+@router.get("/jobs/{job_id}", response=JobDetailOut)
+def get_job(request: HttpRequest, job_id: str) -> Any:
+    return access.get(JOBS, job_id, access.actor_of(request))
+
+
+@router.post("/jobs/{job_id}/cancel", response={202: JobDetailOut})
+def cancel_job(request: HttpRequest, job_id: str) -> Any:
+    """End a queued job at once; ask a running one to end with its next step."""
+    actor = access.actor_of(request)
+    job = access.get(JOBS, job_id, actor, Role.EDITOR)
+    services.cancel_job(job.pk, actor.user)
+    return Status(202, JOBS.get(pk=job.pk))

@@ -1,0 +1,82 @@
+"""What a job is to the function that does it: its kind in a table, its progress, how it is stopped.
+
+A kind is one function `work(job: Working) -> dict`, whose answer is the job's result. It is named
+here by its path and imported by the process that works on jobs, never by the web tier.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.module_loading import import_string
+
+from webapp.experiments.models import Job
+from webapp.experiments.services import jobs as services
+
+WRITE_EVERY_S = 0.5
+LOG_CHARS = 200_000
+
+
+class CancelledError(Exception):
+    """Somebody asked the job to stop, or it is no longer this process that works on it."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    label: str | Promise
+    work: str  # dotted path of the function
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def work_of(kind: str) -> "Callable[[Working], dict[str, Any]]":
+    return cast("Callable[[Working], dict[str, Any]]", import_string(KINDS[kind].work))
+
+
+class Working:
+    """A job in the hands of the process that claimed it."""
+
+    def __init__(self, job: Job, every_s: float = WRITE_EVERY_S) -> None:
+        self.job = job
+        self._every_s = every_s
+        self._next = 0.0
+        self._state: dict[str, Any] = {}
+        self._lines: list[str] = []
+        self._logged = 0
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return cast(dict[str, Any], self.job.spec)
+
+    def progress(self, done: int, total: int | None = None, text: str = "") -> None:
+        """How far it is. Call it often: it writes twice a second at most.
+
+        Raises CancelledError where the job shall end.
+        """
+        self._state = {"done": done, "total": total, "text": _storable(text)[:200]}
+        if time.monotonic() >= self._next:
+            self.write()
+
+    def log(self, line: str) -> None:
+        """Add a line to the job's log, shown with the next progress."""
+        text = f"{timezone.now():%H:%M:%S} {_storable(line)}\n"
+        if self._logged + len(text) <= LOG_CHARS:
+            self._lines.append(text)
+        elif self._logged <= LOG_CHARS:
+            self._lines.append("… what follows is not kept\n")
+        self._logged += len(text)
+
+    def write(self) -> None:
+        """Store progress and log now. Raises CancelledError."""
+        self._next = time.monotonic() + self._every_s
+        lines, self._lines = "".join(self._lines), []
+        if not services.report_job(self.job.pk, self.job.claim, lines, **self._state):
+            raise CancelledError
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
