@@ -244,6 +244,12 @@ def saved_views_of(context: Any, page: str) -> saved_views.Here:
 
 
 @register.filter
+def pairs(mapping: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    """(key, value) of a mapping whose keys people choose: `.items` would find a key `items`."""
+    return list((mapping or {}).items())
+
+
+@register.filter
 def unlocalised(value: float) -> str:
     """A number for an attribute, whatever the language of the page."""
     return f"{value:g}"

@@ -5,6 +5,7 @@ import { all, one, toast } from "./dom.js";
 import { absolute, ago, duration } from "./format.js";
 import { t } from "./i18n.js";
 import { startKeyboard } from "./keyboard.js";
+import { startScrolling } from "./scrolling.js";
 import { startSelection } from "./selection.js";
 
 /** Relative times; the absolute one, in this browser's zone, is the title. */
@@ -107,4 +108,5 @@ document.addEventListener("visibilitychange", refreshTimes);
 refreshTimes();
 startKeyboard();
 startSelection();
+startScrolling();
 listenToHtmx();
