@@ -104,6 +104,11 @@ def test_runs_of_one_colour_differ_in_line_on_one_page() -> None:
     ]
 
 
+def test_a_key_called_items_is_a_key() -> None:
+    assert templating.pairs({"items": 3, "name": "x"}) == [("items", 3), ("name", "x")]
+    assert templating.pairs(None) == []
+
+
 def test_sparks_keep_gaps_and_say_when_there_is_nothing() -> None:
     assert "not enough" in templating.spark([None, 1.0])
     drawn = templating.spark([0.0, 1.0, None, 0.5, 1.0])
