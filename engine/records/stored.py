@@ -200,7 +200,8 @@ class StoredTrajectory:
             self._recent = (where, self._frame(where, list))
         return self._recent[1]
 
-    def whole(self) -> Trajectory:
+    def whole(self, with_tokens: bool = True) -> Trajectory:
+        """All of it; without tokens its segments are empty lists, and most bytes stay unread."""
         try:
             steps = []
             for data in self.steps(0, self.step_count):
@@ -215,7 +216,8 @@ class StoredTrajectory:
                 "reward": Reward(**self.fields["reward"]),
             }
             segments = [
-                self.tokens(index, 0, where["tokens"]) for index, where in enumerate(self.segments)
+                self.tokens(index, 0, where["tokens"] if with_tokens else 0)
+                for index, where in enumerate(self.segments)
             ]
             return Trajectory(**fields, segments=segments, steps=steps)
         except DamagedShardError:

@@ -1,9 +1,12 @@
-"""What another reward scheme would have said about stored trajectories. Pure functions."""
+"""What another reward scheme would have said about stored trajectories: counted as they come."""
 
+import heapq
 import statistics
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 
 from engine.records.trajectory import Reward, Trajectory
@@ -13,11 +16,15 @@ from engine.rewards.ties import differ, tied
 
 BINS = 20
 SHOWN = 10
+MOST_PROBLEMS = 10
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of the valid rewards; `counts` per bin between the backtest's edges. None: no valid one."""
+    """Of the valid rewards; `counts` per bin between the backtest's edges. None: no valid one.
+
+    `problems`: why rewards are invalid, by the most frequent reasons.
+    """
 
     valid: int
     invalid: int
@@ -26,16 +33,18 @@ class Distribution:
     smallest: float | None
     largest: float | None
     counts: list[int]
+    problems: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Change:
-    """A trajectory that is valid under both schemes."""
+    """A trajectory that is valid under both schemes. `terms`: the new one's, raw."""
 
     trajectory_id: str
     task_id: str
     old: float
     new: float
+    terms: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,42 +70,104 @@ class Backtest:
     losers: list[Change]
 
 
+class Tally:
+    """Counts graded trajectories one by one; keeps two numbers of each, never the trajectory."""
+
+    def __init__(self) -> None:
+        self._old, self._new = _Grades(), _Grades()
+        self._groups: dict[str, list[int]] = {}
+        # Heaps of the SHOWN largest gains and losses, as (size, -order, change).
+        self._gainers: list[tuple[float, int, Change]] = []
+        self._losers: list[tuple[float, int, Change]] = []
+
+    def __len__(self) -> int:
+        return len(self._old.values)
+
+    def add(
+        self, trajectory_id: str, task_id: str, group_id: str, old: Reward, new: Reward
+    ) -> None:
+        """`group_id` joins the samples of one prompt at one policy; "": it has no group."""
+        index = len(self)
+        self._old.add(old)
+        self._new.add(new)
+        if group_id:
+            self._groups.setdefault(group_id, []).append(index)
+        before, after = old.value, new.value
+        if before is None or after is None or not differ(before, after):
+            return
+        change = Change(trajectory_id, task_id, before, after, new.terms)
+        heap = self._gainers if after > before else self._losers
+        entry = (abs(after - before), -index, change)
+        if len(heap) < SHOWN:
+            heapq.heappush(heap, entry)
+        else:
+            heapq.heappushpop(heap, entry)
+
+    def result(self) -> Backtest:
+        old, new = self._old.rewards(), self._new.rewards()
+        edges = _edges([value for value in (*old, *new) if value is not None])
+        several = [members for members in self._groups.values() if len(members) > 1]
+        pairs = [_order_of_pairs(members, old, new) for members in several]
+        return Backtest(
+            edges=edges,
+            old=self._old.distribution(edges),
+            new=self._new.distribution(edges),
+            flips=sum(flips for flips, _ in pairs),
+            ordered_pairs=sum(ordered for _, ordered in pairs),
+            groups=len(several),
+            silent_old=sum(_silent(members, old) for members in several),
+            silent_new=sum(_silent(members, new) for members in several),
+            gainers=[change for *_, change in sorted(self._gainers, reverse=True)],
+            losers=[change for *_, change in sorted(self._losers, reverse=True)],
+        )
+
+
 def backtest(
     old_scheme: RewardScheme,
     new_scheme: RewardScheme,
-    trajectories: Sequence[Trajectory],
+    trajectories: Iterable[Trajectory],
     grade: Callable[[RewardScheme, Trajectory], Reward] = score,
 ) -> Backtest:
     """Grades every trajectory with both schemes; invalid rewards are counted and left out.
 
     A curriculum is graded where its ramp ends. Differences that rounding leaves are none.
     """
-    old = [grade(old_scheme, trajectory).value for trajectory in trajectories]
-    new = [grade(new_scheme, trajectory).value for trajectory in trajectories]
-    edges = _edges([value for value in (*old, *new) if value is not None])
-    groups: dict[str, list[int]] = {}
-    for index, trajectory in enumerate(trajectories):
-        groups.setdefault(trajectory.group_id, []).append(index)
-    several = [members for members in groups.values() if len(members) > 1]
-    pairs = [_order_of_pairs(members, old, new) for members in several]
-    changes = [
-        Change(trajectory.id, trajectory.task_id, before, after)
-        for trajectory, before, after in zip(trajectories, old, new, strict=True)
-        if before is not None and after is not None and differ(before, after)
-    ]
-    changes.sort(key=lambda change: change.old - change.new)
-    return Backtest(
-        edges=edges,
-        old=_distribution(old, edges),
-        new=_distribution(new, edges),
-        flips=sum(flips for flips, _ in pairs),
-        ordered_pairs=sum(ordered for _, ordered in pairs),
-        groups=len(several),
-        silent_old=sum(_silent(members, old) for members in several),
-        silent_new=sum(_silent(members, new) for members in several),
-        gainers=[change for change in changes if change.new > change.old][:SHOWN],
-        losers=[change for change in reversed(changes) if change.new < change.old][:SHOWN],
-    )
+    tally = Tally()
+    for one in trajectories:
+        tally.add(one.id, one.task_id, one.group_id, grade(old_scheme, one), grade(new_scheme, one))
+    return tally.result()
+
+
+class _Grades:
+    """The rewards of one scheme: 8 bytes each, NaN where it is invalid."""
+
+    def __init__(self) -> None:
+        self.values = array("d")
+        self.problems: Counter[str] = Counter()
+
+    def add(self, reward: Reward) -> None:
+        self.values.append(float("nan") if reward.value is None else reward.value)
+        if reward.value is None:
+            self.problems[reward.problem] += 1
+
+    def rewards(self) -> list[float | None]:
+        return [value if value == value else None for value in self.values]
+
+    def distribution(self, edges: Sequence[float]) -> Distribution:
+        valid = [value for value in self.values if value == value]
+        counts = [0] * max(0, len(edges) - 1)
+        for value in valid:
+            counts[min(bisect_right(edges, value) - 1, len(counts) - 1)] += 1
+        return Distribution(
+            valid=len(valid),
+            invalid=len(self.values) - len(valid),
+            mean=statistics.fmean(valid) if valid else None,
+            deviation=statistics.pstdev(valid) if valid else None,
+            smallest=min(valid, default=None),
+            largest=max(valid, default=None),
+            counts=counts,
+            problems=dict(self.problems.most_common(MOST_PROBLEMS)),
+        )
 
 
 def _order_of_pairs(
@@ -127,19 +198,3 @@ def _edges(values: Sequence[float]) -> list[float]:
     if low == high:
         low, high = low - 0.5, high + 0.5
     return [low + (high - low) * place / BINS for place in range(BINS)] + [high]
-
-
-def _distribution(rewards: Sequence[float | None], edges: Sequence[float]) -> Distribution:
-    valid = [value for value in rewards if value is not None]
-    counts = [0] * max(0, len(edges) - 1)
-    for value in valid:
-        counts[min(bisect_right(edges, value) - 1, len(counts) - 1)] += 1
-    return Distribution(
-        valid=len(valid),
-        invalid=len(rewards) - len(valid),
-        mean=statistics.fmean(valid) if valid else None,
-        deviation=statistics.pstdev(valid) if valid else None,
-        smallest=min(valid, default=None),
-        largest=max(valid, default=None),
-        counts=counts,
-    )

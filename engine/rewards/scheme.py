@@ -1,6 +1,6 @@
 """A reward scheme: named, weighted terms. Immutable once a run was launched with it."""
 
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -9,15 +9,17 @@ TermKind = Literal[
     "format",
     "length",
     "overlong",
+    "repetition",
     "step_efficiency",
     "tool_error_count",
     "tool_errors",
 ]
-TermField = Literal["budget", "cache"]
+TermField = Literal["budget", "cache", "ngram"]
 
 # What a kind reads besides its weight; all of it must be given, and nothing else may be.
 TERM_FIELDS: dict[TermKind, tuple[TermField, ...]] = {
     "overlong": ("budget", "cache"),
+    "repetition": ("ngram",),
     "step_efficiency": ("budget",),
 }
 
@@ -42,10 +44,14 @@ class RewardTerm(BaseModel):
         description="Of overlong: last tokens of the budget, over which the penalty grows",
     )
 
+    ngram: int | None = Field(
+        None, ge=1, le=32, description="Of repetition: consecutive words that count as a repeat"
+    )
+
     @model_validator(mode="after")
     def _reads_its_fields(self) -> Self:
         read = TERM_FIELDS.get(self.kind, ())
-        fields: tuple[TermField, ...] = ("budget", "cache")
+        fields: tuple[TermField, ...] = get_args(TermField)
         if strange := [one for one in fields if getattr(self, one) is not None and one not in read]:
             raise ValueError(f"{self.kind} does not read {' or '.join(strange)}: leave it out")
         if missing := [one for one in read if getattr(self, one) is None]:

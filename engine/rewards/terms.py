@@ -4,6 +4,7 @@ A term gives its value by step: the parts add up to it, and each stands at the t
 cost it. A trajectory without a turn is worth nothing to any term.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
@@ -13,6 +14,8 @@ from engine.rewards.scheme import RewardTerm, TermKind
 Term = Callable[[Trajectory, RewardTerm], list[float]]
 
 MALFORMED = frozenset({"invalid_json", "not_an_object", "unknown_tool", "invalid_arguments"})
+# A word; of scripts without spaces between words each character is one.
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 BROKEN_TOOL = frozenset({"timeout", "tool_failed"})  # no fault of the policy
 
 
@@ -53,6 +56,25 @@ def _soft_penalty(tokens: int, budget: int, cache: int) -> float:
     if tokens <= budget - cache:
         return 0.0
     return -1.0 if tokens >= budget else (budget - cache - tokens) / cache
+
+
+def repetition(trajectory: Trajectory, term: RewardTerm) -> list[float]:
+    """Share of the policy's word n-grams that it had written before in the episode, 0 to 1: at the
+    turns that repeat them; give it a negative weight. The rep-n of Welleck et al. (1908.04319,
+    section 6), over all turns; no n-gram spans two of them.
+    """
+    size = term.ngram
+    assert size is not None
+    seen: set[tuple[str, ...]] = set()
+    total, repeats = 0, []
+    for step in trajectory.steps:
+        words = [] if step.detour else WORD.findall(step.text.lower())
+        grams = list(zip(*(words[start:] for start in range(size)), strict=False))
+        before = len(seen)
+        seen.update(grams)
+        total += len(grams)
+        repeats.append(len(grams) - (len(seen) - before))
+    return [count / total if total else 0.0 for count in repeats]
 
 
 def tool_errors(trajectory: Trajectory, term: RewardTerm) -> list[float]:
@@ -115,6 +137,7 @@ TERMS: dict[TermKind, Term] = {
     "format": format_share,
     "length": length,
     "overlong": overlong,
+    "repetition": repetition,
     "step_efficiency": step_efficiency,
     "tool_error_count": tool_error_count,
     "tool_errors": tool_errors,

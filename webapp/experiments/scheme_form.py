@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from engine.rewards.scheme import TERM_FIELDS, RewardCurriculum, TermKind
+from engine.rewards.scheme import TERM_FIELDS, RewardCurriculum, TermField, TermKind
 
 TERM_KINDS: tuple[TermKind, ...] = get_args(TermKind)
 CURRICULUM_FIELDS = [name for name in RewardCurriculum.model_fields if name != "process"]
@@ -100,7 +100,7 @@ def flat(definition: dict[str, Any]) -> dict[str, Any]:
 def _flat(definition: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for term in definition["terms"]:
         yield term["kind"], term["weight"]
-        for name in ("budget", "cache"):
+        for name in get_args(TermField):
             if term.get(name) is not None:
                 yield f"{term['kind']} {name}", term[name]
     for name, value in (definition.get("curriculum") or {}).items():

@@ -9,7 +9,8 @@ import yaml
 from caravan.commands.shared import AsJson, Project, command, connect, emit, group, show, since
 from caravan.errors import RefusedError
 
-app = group("rewards", "List reward schemes, show one, push a new version.")
+app = group("rewards", "List reward schemes, show one, push a new version, backtest one.")
+FIELDS = ("budget", "cache", "ngram")  # that a term may have besides its weight
 
 
 @command(app, "list")
@@ -76,5 +77,5 @@ def _terms(definition: dict[str, Any]) -> str:
 
 
 def _term(term: dict[str, Any]) -> str:
-    fields = [f"{name} {term[name]}" for name in ("budget", "cache") if term.get(name) is not None]
+    fields = [f"{name} {term[name]}" for name in FIELDS if term.get(name) is not None]
     return f"{term['weight']:g} {term['kind']}" + (f" ({', '.join(fields)})" if fields else "")

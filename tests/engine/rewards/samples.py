@@ -13,18 +13,24 @@ KINDS: list[TermKind] = list(TERMS)
 ERRORS = [None, "unknown_entity", "invalid_json", "unknown_tool", "timeout", "max_calls"]
 
 
-def term(kind: TermKind, weight: float = 1.0, budget: int = 100, cache: int = 40) -> RewardTerm:
+def term(
+    kind: TermKind, weight: float = 1.0, budget: int = 100, cache: int = 40, ngram: int = 2
+) -> RewardTerm:
     """A term of this kind, with those of the fields that it reads."""
-    fields = {"budget": budget, "cache": min(cache, budget)}
+    fields = {"budget": budget, "cache": min(cache, budget), "ngram": ngram}
     read = {name: fields[name] for name in TERM_FIELDS.get(kind, ())}
     return RewardTerm(kind=kind, weight=weight, **read)
 
 
 def step(
-    error: str | None = None, answer: str | None = None, detour: bool = False, tokens: int = 0
+    error: str | None = None,
+    answer: str | None = None,
+    detour: bool = False,
+    tokens: int = 0,
+    text: str = "",
 ) -> Step:
     made = None if answer is not None else ToolCall("call_1", "lookup", {}, "", error, 0.0)
-    return Step(0, 0, 0, tokens, "", call=made, answer=answer, detour=detour)
+    return Step(0, 0, 0, tokens, text, call=made, answer=answer, detour=detour)
 
 
 def trajectory(*steps: Step, **fields: Any) -> Trajectory:
@@ -56,6 +62,7 @@ steps = st.builds(
     answer=st.none() | st.sampled_from(["Euro", "Yen"]),
     detour=st.booleans(),
     tokens=st.integers(0, 60),
+    text=st.sampled_from(["", "the same again", "again the same", "一二一二", "a b a b a"]),
 )
 policy_ends = st.sampled_from([reason for reason in StopReason if reason.is_policy])
 trajectories = st.builds(

@@ -45,6 +45,45 @@ def test_a_term_measures_by_step(kind: Any, sample: Trajectory, expected: list[f
 
 
 @pytest.mark.parametrize(
+    ("texts", "ngram", "expected"),
+    [
+        (["a b c a b", "x"], 2, [1 / 4, 0]),  # ab bc ca ab
+        (["a b c", "A, B; c!"], 2, [0, 2 / 4]),  # case and signs are none of the words
+        (["a b", "b a"], 2, [0, 0]),  # ba would span two turns otherwise
+        (["重复重复重复"], 2, [3 / 5]),
+        (["one", "two"], 2, [0, 0]),
+        (["same same"], 1, [1 / 2]),
+    ],
+)
+def test_repetition_is_the_share_of_n_grams_seen_before(
+    texts: list[str], ngram: int, expected: list[float]
+) -> None:
+    sample = trajectory(*(step(text=text) for text in texts))
+    parts = TERMS["repetition"](sample, term("repetition", ngram=ngram))
+    assert parts == pytest.approx(expected)
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=5), st.integers(1, 4))
+def test_repetition_is_one_minus_the_share_of_the_unique(
+    turns: list[list[str]], ngram: int
+) -> None:
+    """As Welleck et al. write it: 1 - unique / all."""
+    sample = trajectory(*(step(text=" ".join(words)) for words in turns))
+    grams = [
+        tuple(words[start : start + ngram])
+        for words in turns
+        for start in range(len(words) - ngram + 1)
+    ]
+    expected = 1 - len(set(grams)) / len(grams) if grams else 0.0
+    assert value("repetition", sample, ngram=ngram) == pytest.approx(expected, abs=1e-12)
+
+
+def test_repetition_leaves_detours_out() -> None:
+    sample = trajectory(step(text="a b"), step(text="a b", detour=True))
+    assert TERMS["repetition"](sample, term("repetition", ngram=2)) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
     ("tokens", "penalty"),
     [(0, 0), (16_384, 0), (16_385, -1 / 4096), (18_432, -0.5), (20_480, -1), (30_000, -1)],
 )

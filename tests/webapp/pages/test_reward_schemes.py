@@ -35,7 +35,13 @@ def test_a_scheme_keeps_the_fields_of_its_terms_and_its_curriculum(
 ) -> None:
     assert save(page, project).status_code == 302
     definition = RewardSchemeVersion.objects.get().definition
-    efficiency = {"kind": "step_efficiency", "weight": 0.2, "budget": 8, "cache": None}
+    efficiency = {
+        "kind": "step_efficiency",
+        "weight": 0.2,
+        "budget": 8,
+        "cache": None,
+        "ngram": None,
+    }
     assert definition["terms"][1] == efficiency
     plan = definition["curriculum"]
     assert (plan["process"], plan["ramp_steps"], plan["cap"]) == (["step_efficiency"], 12, 0.4)
