@@ -32,10 +32,12 @@ class Tokens:
 
 
 class Terms(NamedTuple):
-    """Both [tokens]: the loss of each token, and whether a bound changed what it contributes.
+    """All [tokens]: the loss of each token, and whether a bound changed what it contributes.
 
-    clipped: int8, +1 for an upper bound, -1 for a lower one, 0 for none.
+    clipped: int8, +1 for an upper bound, -1 for a lower one, 0 for none; ratio: the importance
+    weight that a bound was held against, None where the loss has none.
     """
 
     losses: Tensor
     clipped: Tensor
+    ratio: Tensor | None = None

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import zstandard
@@ -25,6 +25,8 @@ class Group:
     arrived_at: float  # seconds since 1970
     payload: bytes  # zstd-compressed JSON
     solved: int = 0  # trajectories with a reward that succeeded
+    # Ids of those on their way to the control plane. In memory alone: after a crash nobody knows.
+    stored: frozenset[str] = field(default=frozenset(), compare=False)
 
     def trajectories(self) -> list[Trajectory]:
         """Raises ValueError when the payload is damaged."""
@@ -35,7 +37,7 @@ class Group:
         return [Trajectory.from_dict(item) for item in json.loads(text)]
 
     def facts(self) -> dict[str, Any]:
-        """Everything but the payload, as plain JSON values."""
+        """What the log keeps beside the payload, as plain JSON values."""
         return {
             "ticket": self.ticket,
             "id": self.id,
@@ -53,9 +55,13 @@ class Group:
 
 
 def pack(
-    ticket: int, version_at_start: int, trajectories: Sequence[Trajectory], now: float
+    ticket: int,
+    version_at_start: int,
+    trajectories: Sequence[Trajectory],
+    now: float,
+    stored: frozenset[str] = frozenset(),
 ) -> Group:
-    """The group of the trajectories of one prompt.
+    """The group of the trajectories of one prompt; `stored` as in Group.
 
     `version_at_start` stands in where nothing was sampled. Raises ValueError on an empty group
     and on trajectories of different groups.
@@ -85,4 +91,5 @@ def pack(
         arrived_at=now,
         payload=zstandard.ZstdCompressor(level=3).compress(text.encode()),
         solved=sum(one.success for one in trajectories if one.trainable_reward is not None),
+        stored=stored,
     )

@@ -180,6 +180,14 @@ class TrajectoryRows(Item):
     rows: list[dict[str, Any]]  # see engine.records.shards.index_row
 
 
+class TrainedRows(Item):
+    """Index rows of what the loss saw of trajectories' tokens, in one uploaded shard."""
+
+    kind: Literal["trained"] = "trained"
+    shard: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the blob")]
+    rows: list[dict[str, Any]]  # see engine.records.trained.write_trained
+
+
 class CheckpointSaved(Item):
     """A checkpoint that is complete on run storage."""
 
@@ -232,6 +240,7 @@ Event = Annotated[
     | Log
     | StageChange
     | TrajectoryRows
+    | TrainedRows
     | CheckpointSaved
     | EvaluationDone
     | Gap,

@@ -17,6 +17,11 @@ class SampledStage(TrainedStage):
         description="Ends the stage before its last step once the completion rate on the quick "
         "tasks is at least this, by the lower end of its 95% interval; empty: never",
     )
+    record_tokens: Share = Field(
+        1.0,
+        description="Share of the stored trajectories of which the trainer records what the loss "
+        "saw of each token: advantage, importance weight, entropy; 0: none",
+    )
 
     def needs_spread(self) -> bool:
         """Whether a group teaches only by the differences between its rewards."""

@@ -34,17 +34,21 @@ class Keeper:
         self._waiting_bytes = 0
         self._flushed_at = now()
 
-    def add_group(self, trajectories: Sequence[Trajectory]) -> None:
+    def add_group(self, trajectories: Sequence[Trajectory]) -> frozenset[str]:
+        """Take what is to be kept of a group; the ids of that."""
+        kept = set()
         whole = self._keeps_all(len(trajectories))
         self.produced += len(trajectories)
         for trajectory in trajectories:
             if whole or not trajectory.success or trajectory.purpose == "evaluate":
                 self.kept += 1
+                kept.add(trajectory.id)
                 self._waiting.append(trajectory)
                 tokens = sum(len(segment.ids) for segment in trajectory.segments)
                 self._waiting_bytes += tokens * _BYTES_PER_TOKEN
         if self._waiting_bytes >= _FLUSH_BYTES or self._now() - self._flushed_at >= FLUSH_S:
             self.flush()
+        return frozenset(kept)
 
     def flush(self) -> None:
         """Hand what is kept to the spool."""

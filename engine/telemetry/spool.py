@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from engine.records.events import Gap, Item, TrajectoryRows
+from engine.records.events import Gap, Item, TrainedRows, TrajectoryRows
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +72,18 @@ class Spool:
             self._record_gaps()
             return self._add(kind, fields)
 
-    def add_shard(self, shard: bytes, sha256: str, rows: list[dict[str, Any]]) -> bool:
-        """Keep a trajectory shard and the rows that index it; False when there is no room."""
+    def add_shard(
+        self,
+        shard: bytes,
+        sha256: str,
+        rows: list[dict[str, Any]],
+        kind: type[TrajectoryRows] | type[TrainedRows] = TrajectoryRows,
+    ) -> bool:
+        """Keep a shard and the rows that index it; False when there is no room."""
+        what = kind.model_fields["kind"].default
         with self._lock:
             if (self._bytes + len(shard)) / self.cap_bytes >= _THIN_AT:
-                self.drop("trajectories: the spool had no room", len(rows))
+                self.drop(f"{what}: the spool had no room", len(rows))
                 return False
             path = self._blobs / sha256
             if not path.exists():
@@ -86,11 +93,11 @@ class Spool:
                     partial.replace(path)
                 except OSError as error:
                     self._disk_refused(error)
-                    self.drop("trajectories: the disk refused", len(rows))
+                    self.drop(f"{what}: the disk refused", len(rows))
                     return False
                 self._bytes += len(shard)
             for start in range(0, len(rows), ROWS_PER_EVENT):
-                self.add(TrajectoryRows, shard=sha256, rows=rows[start : start + ROWS_PER_EVENT])
+                self.add(kind, shard=sha256, rows=rows[start : start + ROWS_PER_EVENT])
             return True
 
     def drop(self, what: str, items: int) -> None:

@@ -23,6 +23,7 @@ from engine.records.trajectory import Segment, Trajectory
 from engine.spec.opd import OpdStage
 from engine.training.rl_batch import reward_figures
 from engine.training.teachers import Teacher
+from engine.training.token_record import TokenRecord
 from engine.training.trainer import Seen, Trainer
 
 LOG_RATIO_CAP = 2.0  # beyond it a teacher and the student tell different stories of a token
@@ -35,12 +36,13 @@ def opd_step(
     teachers: Sequence[Teacher],
     groups: Sequence[Sequence[Trajectory]],
     demonstrations: Sequence[Trajectory] = (),
+    record: TokenRecord | None = None,
 ) -> dict[str, float]:
     """One step of the stage on groups of the student's own trajectories; its figures.
 
     demonstrations: trajectories of somebody else among those of the step; only a divergence over
-    the whole vocabulary can learn from them. A batch without a token in the loss makes no update,
-    yet counts as a step.
+    the whole vocabulary can learn from them. record: is told what the loss sees of each token. A
+    without a token in the loss makes no update, yet counts as a step.
 
     Raises ValueError for a token of a version that does not exist yet.
     """
@@ -52,7 +54,7 @@ def opd_step(
     if not rows:
         trainer.skip_step()
         return figures
-    step = _Step(trainer, stage, teachers, rows)
+    step = _Step(trainer, stage, teachers, rows, record)
     figures |= step.learn()
     trainer.version += 1
     return figures
@@ -62,6 +64,7 @@ def opd_step(
 class _Row:
     """A segment with a token in the loss. advantage: of its trajectory's reward."""
 
+    name: tuple[str, int]  # of its trajectory, and its number there
     segment: Segment
     group: int
     category: str
@@ -81,19 +84,33 @@ def _rows(
             rewards = [one.trainable_reward for one in group]
             values = [reward_weight * value for value in group_normalised(rewards)]
         for one, value in zip(group, values, strict=True):
-            found += [_Row(s, number, one.category, value, True) for s in one.segments]
+            found += _of_one(one, number, value, True)
     for number, one in enumerate(demonstrations, start=len(groups)):
-        found += [_Row(s, number, one.category, 0.0, False) for s in one.segments]
-    return [row for row in found if any(row.segment.loss_mask)]
+        found += _of_one(one, number, 0.0, False)
+    return found
+
+
+def _of_one(one: Trajectory, group: int, advantage: float, sampled: bool) -> list[_Row]:
+    return [
+        _Row((one.id, place), segment, group, one.category, advantage, sampled)
+        for place, segment in enumerate(one.segments)
+        if any(segment.loss_mask)
+    ]
 
 
 class _Step:
     """`taught` [teachers, rows]: the weight of each teacher's divergence on each row."""
 
     def __init__(
-        self, trainer: Trainer, stage: OpdStage, teachers: Sequence[Teacher], rows: Sequence[_Row]
+        self,
+        trainer: Trainer,
+        stage: OpdStage,
+        teachers: Sequence[Teacher],
+        rows: Sequence[_Row],
+        record: TokenRecord | None,
     ) -> None:
         self._trainer, self._stage, self._teachers = trainer, stage, teachers
+        self._record, self._names = record, [row.name for row in rows]
         self._batch = collate([row.segment for row in rows])
         self._groups = [row.group for row in rows]
         self._advantages = torch.tensor([row.advantage for row in rows])
@@ -115,16 +132,22 @@ class _Step:
     def learn(self) -> dict[str, float]:
         self._memory = [self._remembered(number) for number in range(len(self._teachers))]
         temperature = self._trainer.spec.rollout.temperature
+        if self._record is not None:
+            weighed = ("advantage", "weight", "clipped", "correction") if self._weighs else ()
+            columns = ("logprob", "entropy", *weighed)
+            self._record.begin(self._names, self._batch.loss_mask, columns)
         logprobs, figures = self._trainer.update(
             self._batch, self._groups, self._objective, temperature
         )
+        if self._record is not None:
+            self._record.settle(self._trainer.ranks)
         self._trainer.ranks.sum(self._sums)
         own = self._batch.loss_mask & self._sampled[:, None]
         if own.any():
             figures |= off_policy_statistics(logprobs[own], self._batch.behaviour[own])
             figures["staleness_mean"] = float(self._staleness.mean())
             figures["staleness_max"] = float(self._staleness.max())
-        if self._stage.form == "full_vocabulary" and not self._stage.reward_weight:
+        if not self._weighs:
             figures = {name: one for name, one in figures.items() if not name.startswith("clip_")}
         return {**figures, **self._told()}
 
@@ -158,6 +181,7 @@ class _Step:
         losses = torch.zeros_like(seen.tokens.logprobs)
         clipped = torch.zeros_like(losses, dtype=torch.int8)
         advantages = self._advantages[row].to(losses.dtype)
+        told = {"logprob": seen.tokens.logprobs, "entropy": seen.tokens.entropies}
         for number, teacher in enumerate(self._teachers):
             lesson = _lesson(seen, self._taught[number, row], self._memory[number])
             if not len(lesson.tokens):
@@ -168,18 +192,24 @@ class _Step:
             else:
                 values = self._divergence(seen, number, teacher, lesson)
                 losses = losses.index_add(0, lesson.tokens, lesson.weights * values)
-        if stage.form == "one_token" or stage.reward_weight:
+        if self._weighs:
             low, high = stage.weights
-            weight, clipped = correction_weights(
-                "icepop",
-                seen.tokens.logprobs - self._batch.behaviour[seen.place],
-                row,
-                {"weight_min": low, "weight_max": high},
-            )
+            log_rho = seen.tokens.logprobs - self._batch.behaviour[seen.place]
+            bounds = {"weight_min": low, "weight_max": high}
+            weight, clipped = correction_weights("icepop", log_rho, row, bounds)
             own = self._sampled[row]
             losses = losses - own * weight * advantages * seen.tokens.logprobs
             clipped = clipped * own
+            told |= {"advantage": advantages, "weight": torch.exp(log_rho)}
+            told |= {"clipped": clipped, "correction": weight}
+        if self._record is not None:
+            self._record.note(seen.place, told)
         return Terms(losses / self._batch.loss_tokens, clipped)
+
+    @property
+    def _weighs(self) -> bool:
+        """Whether tokens have an advantage, and with it an importance weight."""
+        return self._stage.form == "one_token" or bool(self._stage.reward_weight)
 
     def _divergence(self, seen: Seen, number: int, teacher: Teacher, lesson: "_Lesson") -> Tensor:
         head = teacher.model.head_weight

@@ -17,20 +17,27 @@ from engine.algorithms.divergence import kl_estimate
 from engine.algorithms.losses import LOSSES
 from engine.algorithms.statistics import off_policy_statistics
 from engine.algorithms.tokens import Terms, Tokens
+from engine.records.trained import LeftOut
 from engine.records.trajectory import Trajectory
 from engine.spec import RlStage
 from engine.spec.algorithms import Algorithm
 from engine.training.credit import credit
 from engine.training.critic import Critic
+from engine.training.passes import Place
 from engine.training.rl_batch import RlBatch, deal, gather, keep_rows, reward_figures
+from engine.training.token_record import TokenRecord
 from engine.training.trainer import Objective, Seen, Trainer
 
 
-def rl_step(trainer: Trainer, groups: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
+def rl_step(
+    trainer: Trainer,
+    groups: Sequence[Sequence[Trajectory]],
+    record: TokenRecord | None = None,
+) -> dict[str, float]:
     """One step of the stage's algorithm on whole groups of trajectories; its figures.
 
     Trajectories without a reward of their own are left out. A batch in which nothing is to be
-    learned makes no update, yet counts as a step.
+    learned makes no update, yet counts as a step. record: is told what the loss sees of each token.
 
     Raises ValueError for a token of a version that does not exist yet.
     """
@@ -38,20 +45,41 @@ def rl_step(trainer: Trainer, groups: Sequence[Sequence[Trajectory]]) -> dict[st
     if not isinstance(stage, RlStage):
         raise RuntimeError("rl_step needs a stage of kind rl: call begin first")
     figures = reward_figures(groups)
+    if record is not None:
+        record.left_out |= _left_out(groups, mask_truncated=stage.mask_truncated)
     found = gather(groups, mask_truncated=stage.mask_truncated)
     if found is None:
         trainer.skip_step()
         return figures | {"zero_variance_share": 1.0}
     _check_versions(found, trainer.version)
-    step = _Step(trainer, stage, stage.resolved(), found)
+    step = _Step(trainer, stage, stage.resolved(), found, record)
     figures |= step.estimate(groups)
     warming = trainer.critic is not None and trainer.step < stage.critic.warmup_steps
+    if warming and record is not None:
+        record.left_out |= {one.trajectory.id: "critic_warmup" for one in found.members}
     if warming or not len(step.found.batch):
         trainer.skip_step()
         return figures
     figures |= step.learn()
     trainer.version += 1
     return figures
+
+
+def _left_out(
+    groups: Sequence[Sequence[Trajectory]], *, mask_truncated: bool
+) -> dict[str, LeftOut]:
+    """Why each trajectory of the batch would not be trained on; no advantage: unless it is."""
+    found: dict[str, LeftOut] = {}
+    for one in (one for group in groups for one in group):
+        if one.trainable_reward is None:
+            found[one.id] = "invalid_reward"
+        elif not any(any(segment.loss_mask) for segment in one.segments):
+            found[one.id] = "no_tokens"
+        elif mask_truncated and one.stop_reason.is_truncated:
+            found[one.id] = "truncated"
+        else:
+            found[one.id] = "no_advantage"
+    return found
 
 
 def _check_versions(found: RlBatch, version: int) -> None:
@@ -64,19 +92,22 @@ class _Step:
     """The tensors of a step, all [rows, tokens]; None where the algorithm needs none of it.
 
     values, returns: a critic's, and what it learns; old: log-probabilities before the first update;
-    reference: under the policy at the stage's start; factor: what the policy term is multiplied by.
+    reference: under the policy at the stage's start; factor: what the policy term is multiplied by;
+    bounded: where a bound changed that factor.
     """
 
     trainer: Trainer
     stage: RlStage
     how: Algorithm
     found: RlBatch
+    record: TokenRecord | None = None
     advantages: Tensor = field(default_factory=lambda: torch.zeros(0))
     values: Tensor | None = None
     returns: Tensor | None = None
     old: Tensor | None = None
     reference: Tensor | None = None
     factor: Tensor | None = None
+    bounded: Tensor | None = None
 
     def estimate(self, groups: Sequence[Sequence[Trajectory]]) -> dict[str, float]:
         """Everything that is taken before the first update, and the critic's own; figures."""
@@ -113,6 +144,8 @@ class _Step:
         stage, trainer, found = self.stage, self.trainer, self.found
         longest = trainer.spec.environment.max_tokens
         before = torch.zeros_like(found.batch.behaviour, dtype=torch.float64)
+        if self.record is not None:
+            self.record.begin(found.named_rows(), found.batch.loss_mask, self._recorded)
         updates = []
         seen: set[int] = set()
         for groups, index in self._deal():
@@ -125,6 +158,8 @@ class _Step:
                 trainer.spec.rollout.temperature,
             )
             updates.append(figures)
+            if self.record is not None:
+                self.record.settle(trainer.ranks)
             if not groups & seen:  # of the first epoch
                 before[index] = logprobs.double()
             seen |= groups
@@ -156,21 +191,53 @@ class _Step:
             else:
                 mean = whole_mean[sequence]
             tokens = Tokens(current, anchor, self.advantages[place], mean, self.how.bounds)
-            losses, clipped = LOSSES[self.how.loss](tokens)
-            if self.factor is not None:
-                losses = self.factor[place] * losses
+            losses, clipped, ratio = LOSSES[self.how.loss](tokens)
+            factor = None if self.factor is None else self.factor[place]
+            if factor is not None:
+                losses = factor * losses
             if self.how.correction != "none" and self.old is None:
                 log_rho = detached - behaviour
                 weight, bounded = correction_weights(
                     self.how.correction, log_rho, sequence, self.how.bounds
                 )
                 losses, clipped = weight * losses, torch.where(bounded != 0, bounded, clipped)
+                factor = weight if factor is None else factor * weight
             if stage.kl_weight and self.reference is not None and stage.kl_place != "reward":
                 kl = kl_estimate(current, self.reference[place], stage.kl_estimate, behaviour)
                 losses = losses + stage.kl_weight * kl
+            if self.record is not None:
+                self._note(self.record, seen, place, Terms(losses, clipped, ratio), factor)
             return Terms(weights[place[0]] * losses, clipped)
 
         return objective
+
+    @property
+    def _recorded(self) -> tuple[str, ...]:
+        """What there is to record of a token: without a ratio there is no importance weight."""
+        weighs = self.how.loss != "reinforce" or self.how.correction != "none"
+        ratio = ("weight", "clipped") if weighs else ()
+        factor = self.factor is not None or self.how.correction != "none"
+        return ("logprob", "entropy", "advantage", *ratio, *(("correction",) if factor else ()))
+
+    def _note(
+        self, record: TokenRecord, seen: Seen, place: Place, terms: Terms, factor: Tensor | None
+    ) -> None:
+        """Tell the record what the loss saw of a pass's tokens."""
+        clipped, ratio = terms.clipped, terms.ratio
+        if ratio is None:  # the correction alone weighs
+            anchor = seen.tokens.logprobs if self.old is None else self.old[place]
+            ratio = torch.exp(anchor - self.found.batch.behaviour[place])
+        if self.bounded is not None:
+            bounded = self.bounded[place]
+            clipped = torch.where(bounded != 0, bounded, clipped)
+        values = {
+            "logprob": seen.tokens.logprobs,
+            "entropy": seen.tokens.entropies,
+            "advantage": self.advantages[place],
+            "weight": ratio,
+            "clipped": clipped,
+        }
+        record.note(place, values if factor is None else values | {"correction": factor})
 
     def _mean_over_segments(self, part: RlBatch, index: Tensor) -> Tensor | None:
         """The mean log ratio of each member for a loss of whole trajectories, where segments of
@@ -202,7 +269,8 @@ class _Step:
         mask = self.found.batch.loss_mask
         log_rho = (old - self.found.batch.behaviour)[mask].double()
         weights = torch.zeros(mask.shape, dtype=torch.float64)
-        weights[mask], _ = correction_weights(
+        self.bounded = torch.zeros(mask.shape, dtype=torch.int8)
+        weights[mask], self.bounded[mask] = correction_weights(
             self.how.correction,
             log_rho,
             self.found.by_token(self.found.trajectories),

@@ -1,6 +1,7 @@
 """Which trajectories of a step count, as rows of tokens, and how they are dealt to updates."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -46,6 +47,18 @@ class RlBatch:
     def trained(self) -> Tensor:
         """Whether each row's member is trained on, [rows]."""
         return torch.tensor([member.trained for member in self.members])[self.trajectories]
+
+    def named_rows(self) -> list[tuple[str, int]]:
+        """Of each row, the trajectory's id and the number of its segment.
+
+        Rows are kept or left out with all the others of their member.
+        """
+        counts: Counter[int] = Counter()
+        named = []
+        for number in self.trajectories.tolist():
+            named.append((self.members[number].trajectory.id, counts[number]))
+            counts[number] += 1
+        return named
 
     def by_token(self, of_row: Tensor) -> Tensor:
         """What each token in the loss has from its row, [tokens], row after row."""

@@ -288,10 +288,10 @@ class RolloutActor:
             if self._production is None or len(group.finished) < self._production.stage.group_size:
                 continue
             del self._started[trajectory.group_id]
-            packed = pack(group.ticket.number, group.version, group.finished, time.time())
+            stored = self._reporter.keeper.add_group(group.finished)
+            packed = pack(group.ticket.number, group.version, group.finished, time.time(), stored)
             call = self._production.pool.finish.remote(packed, tally(group.finished))
             self._saving.append(call)
-            self._reporter.keeper.add_group(group.finished)
         self._check_saved(at_most=MAX_UNSAVED)
 
     def _check_saved(self, at_most: int) -> None:

@@ -12,13 +12,14 @@ from engine.records.trajectory import Trajectory
 from engine.spec import DpoStage, ExperimentSpec, OpdStage, SftStage, hop_category
 from engine.spec.lineage import TrainedStage
 from engine.synthesis.repair import Faults
-from workers.cluster import limits, practised, synthesised
+from workers.cluster import limits, practised, synthesised, trained
 from workers.cluster.played import Play
 from workers.cluster.reporting import Address
 from workers.cluster.storage import RunStorage
 
 if TYPE_CHECKING:
     from engine.training.teachers import Teacher
+    from engine.training.token_record import TokenRecord
 
 BUSY = "time/busy_share_trainer"
 
@@ -179,7 +180,11 @@ class TrainerActor:
         started = time.monotonic()
         with self._reporter.phases.phase("train"):
             batch = [group.trajectories() for group in groups]
-            found = self._learn_from(batch, step)
+            record = trained.record_of(self._trainer.stage, groups)
+            version = self._trainer.version
+            found = self._learn_from(batch, step, record)
+            if record is not None and self._rank == 0:
+                trained.report(self._reporter, record, self._steps_before + step, version)
         step_s = time.monotonic() - started
         if step == 1 or step % self._spec.evaluation.every_steps == 0:
             self._show_tree(batch)
@@ -221,14 +226,16 @@ class TrainerActor:
         assert isinstance(stage, TrainedStage)
         return stage
 
-    def _learn_from(self, groups: list[list[Trajectory]], step: int) -> dict[str, float]:
+    def _learn_from(
+        self, groups: list[list[Trajectory]], step: int, record: "TokenRecord | None"
+    ) -> dict[str, float]:
         from engine.training.distillation import opd_step
         from engine.training.reinforcement import rl_step
 
         if not isinstance(self._trainer.stage, OpdStage):
-            return rl_step(self._trainer, groups)
+            return rl_step(self._trainer, groups, record)
         shown = self._demonstrations.batch(step - 1) if self._demonstrations else []
-        return opd_step(self._trainer, self._teachers, groups, shown)
+        return opd_step(self._trainer, self._teachers, groups, shown, record)
 
     def _shown(self, stage: TrainedStage, seed: int) -> synthesised.Demonstrations | None:
         """The demonstrations that the stage learns from."""

@@ -13,4 +13,4 @@ def cispo(tokens: Tokens) -> Terms:
     ratio = torch.exp(tokens.log_ratio.detach())
     cap = tokens.bounds["weight_max"]
     losses = -ratio.clamp(max=cap) * tokens.advantages * tokens.logprobs
-    return Terms(losses, (ratio > cap).to(torch.int8))
+    return Terms(losses, (ratio > cap).to(torch.int8), ratio)

@@ -15,7 +15,8 @@ def ppo(tokens: Tokens) -> Terms:
     found = clipped_surrogate(ratio, tokens)
     most = -tokens.bounds["dual_clip"] * tokens.advantages
     beyond = (tokens.advantages < 0) & (found.losses > most)
-    return Terms(torch.where(beyond, most, found.losses), found.clipped.masked_fill(beyond, 1))
+    losses = torch.where(beyond, most, found.losses)
+    return Terms(losses, found.clipped.masked_fill(beyond, 1), ratio)
 
 
 def clipped_surrogate(ratio: Tensor, tokens: Tokens) -> Terms:
@@ -26,4 +27,4 @@ def clipped_surrogate(ratio: Tensor, tokens: Tokens) -> Terms:
     low, high = 1 - tokens.bounds["eps_low"], 1 + tokens.bounds["eps_high"]
     plain, clipped = ratio * tokens.advantages, ratio.clamp(low, high) * tokens.advantages
     side = torch.sign(tokens.advantages).to(torch.int8)  # rewards push up, penalties down
-    return Terms(-torch.minimum(plain, clipped), side * (clipped < plain))
+    return Terms(-torch.minimum(plain, clipped), side * (clipped < plain), ratio)
