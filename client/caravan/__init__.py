@@ -7,10 +7,20 @@ if TYPE_CHECKING:
     from caravan.client import Client
     from caravan.errors import AccessError, CaravanError, RefusedError
     from caravan.run import Run
+    from caravan.trained import Trained
     from caravan.trajectories import Episode, Turn
 
 __version__ = "0.1.0"
-__all__ = ["AccessError", "CaravanError", "Client", "Episode", "RefusedError", "Run", "Turn"]
+__all__ = [
+    "AccessError",
+    "CaravanError",
+    "Client",
+    "Episode",
+    "RefusedError",
+    "Run",
+    "Trained",
+    "Turn",
+]
 
 _HOMES = {
     "AccessError": "errors",
@@ -19,6 +29,7 @@ _HOMES = {
     "Episode": "trajectories",
     "RefusedError": "errors",
     "Run": "run",
+    "Trained": "trained",
     "Turn": "trajectories",
 }
 

@@ -16,10 +16,12 @@ from caravan.client import Client
 from caravan.errors import CaravanError
 from caravan.heartbeat import Heartbeat
 from caravan.spooling import Reporting
+from caravan.trained import Trained
 from caravan.trajectories import Episode, Turn, make_trajectory
 from caravan.uploads import Saved, Uploader
-from engine.records.events import MAX_NAME, Log, Metrics, StageChange
+from engine.records.events import MAX_NAME, Log, Metrics, StageChange, TrainedRows
 from engine.records.shards import write_shard
+from engine.records.trained import write_trained
 from engine.records.trajectory import Trajectory
 from engine.telemetry.connection import Connection, IngestError, RefusedError, RevokedError
 from engine.telemetry.keeper import Keeper
@@ -142,17 +144,43 @@ class Run:
         if self._is_open():
             self._spool.add(Log, level=level, text=str(text)[-MAX_TEXT:])
 
-    def trajectory(self, prompt: str, turns: Sequence[Turn], episode: Episode) -> None:
-        """An episode by its turns, for replay and review. See `Turn` and `Episode`."""
+    def trajectory(self, prompt: str, turns: Sequence[Turn], episode: Episode) -> Trajectory | None:
+        """An episode by its turns, for replay and review. See `Turn` and `Episode`.
+
+        Give what is returned to `trained` once the episode has been trained on; None: dropped.
+        """
         if not self._is_open():
-            return
+            return None
         try:
             made = make_trajectory(prompt, turns, episode, SOURCE)
         except (ValueError, TypeError, AttributeError) as error:
             log.warning("A trajectory is malformed and dropped: %s", error)
             self._spool.drop("malformed trajectories", 1)
-            return
+            return None
         self.group([made])
+        return made
+
+    def trained(
+        self, trajectories: Sequence[Trained], step: int | None = None, version: int | None = None
+    ) -> None:
+        """What a step's loss saw of the tokens of trajectories, for the replay. See `Trained`.
+
+        `step`: of the trainer, the last one if left out; `version`: of the policy before it, the
+        step if left out.
+        """
+        if not self._is_open():
+            return
+        at = self._step if step is None else max(int(step), 0)
+        try:
+            shard = write_trained(
+                one.packed(at, at if version is None else version) for one in trajectories
+            )
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            log.warning("What training saw is malformed and dropped: %s", error)
+            self._spool.drop("malformed trained tokens", len(trajectories))
+            return
+        if trajectories:
+            self._spool.add_shard(*shard, TrainedRows)
 
     def group(self, trajectories: Sequence[Trajectory]) -> None:
         """Trajectories of one prompt, token-exact. Above 4 a second, one group in 16 is kept,

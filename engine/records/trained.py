@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import zstandard
 
@@ -34,8 +34,8 @@ COLUMNS: dict[str, Literal["f", "b"]] = {
     "correction": "f",  # what the policy term was multiplied by; 0: masked
     "passes": "b",  # how often the step trained on it; the other columns are of the last time
 }
-LeftOut = Literal["invalid_reward", "no_tokens", "truncated", "no_advantage", "critic_warmup"]
-LEFT_OUT: tuple[LeftOut, ...] = get_args(LeftOut)
+# Why a step that had a trajectory in its batch did not train on it; empty: it did.
+LeftOut = Literal["", "invalid_reward", "no_tokens", "truncated", "no_advantage", "critic_warmup"]
 
 _MAGIC = b"CVT1"
 _PREFIX = len(_MAGIC) + 4
@@ -48,8 +48,7 @@ class TrainedTokens:
     """One trajectory in one trainer step. `version`: of the policy before that step.
 
     spans: (segment, start, stop) of the trained tokens, in order; columns: by name, the bytes of
-    one number for each of them, of the type that COLUMNS says. left_out: why the step, which had
-    the trajectory in its batch, did not train on it; no tokens then.
+    one number for each of them, of the type that COLUMNS says. What was left out has no tokens.
     """
 
     trajectory: str
@@ -57,7 +56,7 @@ class TrainedTokens:
     version: int
     spans: Sequence[tuple[int, int, int]] = ()
     columns: Mapping[str, bytes] = field(default_factory=dict)
-    left_out: LeftOut | Literal[""] = ""
+    left_out: LeftOut = ""
 
     @property
     def tokens(self) -> int:
@@ -185,7 +184,7 @@ class StoredTrained:
             for place in range(size):
                 plain[place::size] = data[at : at + count]
                 at += count
-            found[name] = array(COLUMNS[name], bytes(plain)).tolist()
+            found[name] = list(array(COLUMNS[name], bytes(plain)))
         return found
 
     def _frame(self, start: int, length: int, most: int) -> bytes:

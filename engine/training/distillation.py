@@ -195,8 +195,9 @@ class _Step:
         if self._weighs:
             low, high = stage.weights
             log_rho = seen.tokens.logprobs - self._batch.behaviour[seen.place]
-            bounds = {"weight_min": low, "weight_max": high}
-            weight, clipped = correction_weights("icepop", log_rho, row, bounds)
+            weight, clipped = correction_weights(
+                "icepop", log_rho, row, {"weight_min": low, "weight_max": high}
+            )
             own = self._sampled[row]
             losses = losses - own * weight * advantages * seen.tokens.logprobs
             clipped = clipped * own

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import caravan as package
-from caravan import Client, Episode, RefusedError, Run, Turn, spooling
+from caravan import Client, Episode, RefusedError, Run, Trained, Turn, spooling
 from caravan.commands.watch import Followed, panel, read_points
 from tests.client.conftest import Caravan, as_json, outage
 from workers.local.stack import Stack
@@ -105,6 +105,28 @@ def test_it_keeps_trajectories_by_their_turns(client: Client, caravan: Caravan) 
     only = caravan("trajectories", "export", run.id, "--success").stdout.splitlines()
     assert [json.loads(line)["id"] for line in only] == [good["id"]]
     assert caravan("trajectories", "export", run.id, "--purpose", "evaluate").stdout == ""
+
+
+def test_it_tells_what_its_loss_saw_of_tokens(client: Client) -> None:
+    turns = [Turn("a", tool="t", ids=[5, 6], logprobs=[-0.5, -0.25], result_ids=[7]),
+             Turn("b", answer="b", ids=[8], logprobs=[-0.125])]  # fmt: skip
+    with Run(experiment="saw") as run:
+        run.log({"loss": 1.0}, step=4)
+        made = run.trajectory("Where?", turns, Episode(1.0, True, version=2, prompt_ids=[1]))
+        assert made is not None
+        run.trained([Trained(made, advantages=[0.5, 0.5, -1.0], weights=[1, 2, math.inf])])
+        run.trained([Trained(made, entropies=[0.1])])  # one number for three tokens: dropped, said
+        run.trained([])
+    first, second = (
+        client.http.get(f"/trajectories/{made.id}/steps/{step}/trained") for step in (0, 1)
+    )
+    assert (first["records"][0]["step"], first["records"][0]["tokens"]) == (4, 3)
+    assert first["columns"]["advantage"] == [0.5, 0.5]
+    assert first["columns"]["entropy"] is None
+    assert second["columns"]["advantage"] == [-1.0]
+    assert second["columns"]["weight"] == ["Infinity"]
+    gaps = {gap["what"]: gap["items"] for gap in client.http.get(f"/runs/{run.id}/gaps")}
+    assert gaps == {"malformed trained tokens": 1}
 
 
 def test_its_checkpoints_are_pulled_as_they_were(

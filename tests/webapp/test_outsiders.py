@@ -156,7 +156,7 @@ PLAIN = """
     spec start step steps stop_reason success tags task tasks temperature text to
     enabled events token tokens training trials url
     is_default page query shared
-    state subject
+    record state subject
 """
 
 

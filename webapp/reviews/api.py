@@ -14,7 +14,7 @@ from webapp.accounts.models import Role
 from webapp.experiments.models import Run
 from webapp.problems import RefusedError, invalid_field
 from webapp.rest.etags import check_match, tagged
-from webapp.reviews import queries, reading, schemas, services
+from webapp.reviews import queries, reading, schemas, services, trained
 from webapp.reviews.models import Comment, Trajectory
 
 router = Router(tags=["trajectories"])
@@ -115,6 +115,24 @@ def get_field(
         text = source.field(step, name)
     part = text[wanted.first : wanted.first + wanted.count]
     return {"first": wanted.first, "total": len(text), "text": part}
+
+
+@router.get("/trajectories/{pk}/steps/{step}/trained", response=schemas.TrainedStep)
+def get_trained(request: HttpRequest, pk: str, step: int, record: int = 0) -> Any:
+    """What the loss saw of a turn's tokens, aligned with them; `record`: a number in `records`."""
+    row = _trajectory(request, pk)
+    _check_step(row, step)
+    with reading.stored(row) as source:
+        turn = source.steps(step, 1)[0]
+    start, stop = turn["start"], min(turn["stop"], turn["start"] + reading.MAX_TOKENS)
+    records = trained.records_of(row)
+    found = {"records": records, "record": None, "start": start, "stop": stop, "columns": None}
+    if not records:
+        return found
+    if not 0 <= record < len(records):
+        raise invalid_field("record", f"There are {len(records)} records, from 0.")
+    columns = trained.columns_of(records[record], turn["segment"], start, stop)
+    return found | {"record": record, "columns": columns}
 
 
 @router.get("/trajectories/{pk}/context", response=schemas.Context)

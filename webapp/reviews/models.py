@@ -49,6 +49,31 @@ class Trajectory(models.Model):
         ]
 
 
+class TrainedTokens(models.Model):
+    """Where it lies what the loss saw of a trajectory's tokens in one trainer step.
+
+    It may arrive before the trajectory does, and stays where that never comes: no foreign key.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="trained_tokens")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
+    trajectory_id = models.CharField(max_length=40)
+    step = models.PositiveBigIntegerField()  # of the trainer, in the run
+    version = models.IntegerField()  # of the policy before that step
+    tokens = models.PositiveIntegerField()
+    left_out = models.CharField(max_length=20, blank=True)  # why it was not trained on
+    shard = models.CharField(max_length=64)
+    offset = models.BigIntegerField()
+    length = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run", "trajectory_id", "attempt", "step"], name="trained_tokens_once"
+            )
+        ]
+
+
 class Comment(models.Model):
     """Anchored to a trajectory, to one of its steps, or to a span of a field of that step."""
 

@@ -147,6 +147,44 @@ class Window(Schema):
     steps: list[StepOut]
 
 
+class TrainedRecord(Schema):
+    """A trainer step that had the trajectory in its batch."""
+
+    attempt: int = Field(validation_alias="attempt.number")
+    step: int = Field(description="Trainer step of the run")
+    version: int = Field(description="Of the policy before that step")
+    tokens: int = Field(description="Trained tokens of the whole trajectory")
+    left_out: str = Field(description="Why the step did not train on it; empty: it did")
+
+
+NumberColumn = list[float | Literal["NaN", "Infinity", "-Infinity"] | None] | None
+
+
+class TrainedColumns(Schema):
+    """One entry for each token of the turn, null where training saw none; a column that is null was
+    not recorded, since the loss used none."""
+
+    logprob: NumberColumn = Field(description="Under the policy that was trained")
+    entropy: NumberColumn = Field(description="Of that policy at the token, nats")
+    advantage: NumberColumn
+    weight: NumberColumn = Field(description="Importance weight as used, before any bound")
+    clipped: list[int | None] | None = Field(description="1: an upper bound held, -1: a lower one")
+    correction: NumberColumn = Field(description="Factor of the policy term; 0: masked")
+    passes: list[int | None] | None = Field(
+        description="How often the step trained on it; the other columns are of the last time"
+    )
+
+
+class TrainedStep(Schema):
+    """What training saw of a turn. No records: nothing was recorded, which is not zero."""
+
+    records: list[TrainedRecord] = Field(description="Newest first")
+    record: int | None = Field(description="Which of them `columns` are of")
+    start: int
+    stop: int
+    columns: TrainedColumns | None
+
+
 class FieldPart(Schema):
     first: int
     total: int

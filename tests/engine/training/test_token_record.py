@@ -10,10 +10,12 @@ import torch
 from engine.records.trained import COLUMNS, StoredTrained, encode_trained
 from engine.records.trajectory import StopReason, Trajectory
 from engine.spec import RlStage
+from engine.training.distillation import opd_step
 from engine.training.reinforcement import rl_step
 from engine.training.token_record import TokenRecord
 from engine.training.trainer import Trainer
 from tests.engine.training.samples import FLAT, make_groups, make_trainer, on_ranks
+from tests.engine.training.test_distillation import make_lessons, make_teachers, opd
 
 Table = dict[tuple[str, int, int], dict[str, float]]  # (trajectory, segment, token) -> columns
 
@@ -223,3 +225,40 @@ def test_recording_changes_nothing() -> None:
     assert trainer_figures == expected
     for name, weight in plain.weights().items():
         assert torch.equal(weight, told.weights()[name])
+
+
+def test_distillation_records_the_advantage_that_teachers_give() -> None:
+    trainer, teachers = make_trainer(merge="on", tokens=64), make_teachers()
+    groups, _ = make_lessons()
+    named(groups)
+    stage, before = opd(form="one_token"), make_trainer()
+    trainer.begin(stage)
+    record = TokenRecord(lambda name: True)
+    opd_step(trainer, teachers, groups, record=record)
+    found = table(record)
+    assert set(found) == sampled(groups)
+    for one in (one for group in groups for one in group):
+        segment = one.segments[0]
+        ids = torch.tensor([segment.ids])
+        logprobs, entropies = policy(before, one, 0)
+        advantage = torch.zeros_like(logprobs)
+        for teacher in (t for t in teachers if t.spec.teaches(one.category)):
+            log_p = torch.log_softmax(teacher.model(ids).logits[0, :-1], dim=-1)
+            told = log_p.gather(1, ids[0, 1:, None])[:, 0]
+            advantage += teacher.spec.weight * (told - logprobs)
+        for place in (p for p, kept in enumerate(segment.loss_mask) if kept):
+            got = found[one.id, 0, place]
+            ratio = math.exp(float(logprobs[place - 1]) - segment.logprobs[place])
+            assert got["advantage"] == pytest.approx(float(advantage[place - 1]), abs=1e-4)
+            assert got["entropy"] == pytest.approx(float(entropies[place - 1]), abs=2e-5)
+            assert got["weight"] == pytest.approx(ratio, rel=1e-4)
+            assert got["correction"] == (got["weight"] if 0.5 <= got["weight"] <= 5.0 else 0.0)
+
+
+def test_a_divergence_over_the_vocabulary_has_no_advantage_to_record() -> None:
+    trainer = make_trainer()
+    trainer.begin(opd())
+    record = TokenRecord(lambda name: True)
+    opd_step(trainer, make_teachers(), named(make_lessons()[0]), record=record)
+    columns = set(next(iter(table(record).values())))
+    assert columns == {"passes", "logprob", "entropy"}

@@ -31,6 +31,7 @@ def paths(row, run, owner):
             f"{base}/outline",
             f"{base}/steps",
             f"{base}/steps/0/field/text",
+            f"{base}/steps/0/trained",
             f"{base}/context?step=1",
             f"{base}/search?q=a",
             f"{base}/divergence?other=t0",

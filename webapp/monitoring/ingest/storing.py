@@ -11,6 +11,7 @@ from engine.records.events import (
     Gap,
     Metrics,
     StageChange,
+    TrainedRows,
     TrajectoryRows,
 )
 from webapp.accounts.credentials import digest
@@ -20,6 +21,7 @@ from webapp.monitoring.ingest import rows, writing
 from webapp.monitoring.ingest.cardinality import refuse_too_many
 from webapp.monitoring.ingest.parsing import Batch, Rejected
 from webapp.monitoring.ingest.points import store_points
+from webapp.monitoring.ingest.trained import store_trained
 from webapp.monitoring.ingest.writing import Writing
 from webapp.monitoring.models import Gap as StoredGap
 from webapp.problems import RefusedError, conflict
@@ -94,6 +96,8 @@ def store(token: str, batch: Batch) -> Outcome:
         rows.store_trajectories(
             run_id, target.project_id, attempt_id, cursor, kinds["trajectories"], batch
         )
+    if kinds["trained"]:
+        store_trained(run_id, attempt_id, kinds["trained"], batch)
     batch.rejected.sort(key=lambda item: item.index)
     refused = {item.index for item in batch.rejected}
     accepted = sum(index not in refused for index, _ in batch.events)
@@ -109,6 +113,7 @@ def _by_kind(run_id: str, batch: Batch) -> dict[str, list[Any]]:
         "checkpoint": [],
         "gap": [],
         "trajectories": [],
+        "trained": [],
     }
     for index, item in batch.events:
         if isinstance(item, Metrics):
@@ -120,10 +125,10 @@ def _by_kind(run_id: str, batch: Batch) -> dict[str, list[Any]]:
         if problem is not None:
             batch.reject(index, item, *problem)
             continue
-        if isinstance(item, StageChange | CheckpointSaved | Gap | TrajectoryRows):
+        if isinstance(item, StageChange | CheckpointSaved | Gap | TrajectoryRows | TrainedRows):
             kinds[item.kind].append((index, item))
         try:
-            if not isinstance(item, CheckpointSaved | TrajectoryRows | Gap):
+            if not isinstance(item, CheckpointSaved | TrajectoryRows | TrainedRows | Gap):
                 kinds["events"].append((item, rows.as_json(item)))
         except ValueError as error:
             batch.reject(index, item, "", str(error))

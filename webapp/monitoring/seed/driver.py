@@ -11,6 +11,7 @@ from django.db import transaction
 
 from engine.records.events import encode_number
 from engine.records.shards import write_shard
+from engine.records.trained import write_trained
 from engine.spec import ExperimentSpec
 from webapp import ids, live
 from webapp.accounts.models import Project, User
@@ -22,6 +23,7 @@ from webapp.monitoring.ingest.finish import finish
 from webapp.monitoring.ingest.heartbeat import heartbeat
 from webapp.monitoring.ingest.storing import store
 from webapp.monitoring.seed import curves, episodes, evaluations
+from webapp.monitoring.seed.trained import trained
 
 SYNTHESIS_S, SFT_STEP_S, RL_STEP_S = 20.0, 0.25, 2.7
 SFT_STEPS, RL_STEPS = 300, 70
@@ -231,3 +233,9 @@ def _trajectories(driver: Driver, step: int) -> None:
     blob, sha256, rows = write_shard(found)
     services.put_upload(driver.run.pk, blob, sha256)
     driver.report("rollout-0", kind="trajectories", shard=sha256, rows=rows)
+    if found[0].purpose == "train":
+        groups = [found[at : at + 4] for at in range(0, len(found), 4)]
+        made = [one for g in groups for one in trained(rng, g, SFT_STEPS + step, step + 1)]
+        blob, sha256, rows = write_trained(made)
+        services.put_upload(driver.run.pk, blob, sha256)
+        driver.report("trainer-0", kind="trained", shard=sha256, rows=rows)

@@ -1,0 +1,61 @@
+"""Index rows of what the loss saw of trajectories' tokens."""
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from engine.records.events import TrainedRows
+from engine.records.trained import LeftOut
+from webapp.experiments import services
+from webapp.monitoring.ingest.parsing import Batch, clean
+from webapp.monitoring.ingest.rows import INT
+from webapp.reviews.models import TrainedTokens, Trajectory
+
+
+class TrainedRow(BaseModel):
+    """What a row must be to be stored; see `engine.records.trained.write_trained`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    trajectory: str = Field(min_length=1, max_length=40, pattern=r"^[\w.-]+$")
+    step: int = Field(ge=0, lt=2**53)
+    version: int = Field(ge=-1, lt=INT)
+    tokens: int = Field(ge=0, lt=INT)
+    left_out: LeftOut = ""
+    offset: int = Field(ge=0, lt=2**63)
+    length: int = Field(ge=1, lt=2**63)
+
+
+def store_trained(
+    run_id: str, attempt_id: str, given: list[tuple[int, TrainedRows]], batch: Batch
+) -> None:
+    """Store rows once; an item with a bad row, a shard of others or a foreign id is rejected.
+
+    The trajectories may come later, or never.
+    """
+    absent = set(services.not_uploaded(run_id, (item.shard for _, item in given)))
+    rows: list[TrainedTokens] = []
+    for index, item in given:
+        try:
+            found = [TrainedRow.model_validate(clean(row)) for row in item.rows]
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = ".".join(["rows", *map(str, first["loc"])])
+            batch.reject(index, item, name, first["msg"])
+            continue
+        if item.shard in absent:
+            batch.reject(index, item, "shard", "Upload the shard before its rows.")
+            continue
+        names = [row.trajectory for row in found]
+        if Trajectory.objects.filter(pk__in=names).exclude(run_id=run_id).exists():
+            batch.reject(index, item, "rows.trajectory", "Another run has this trajectory.")
+            continue
+        rows += [
+            TrainedTokens(
+                run_id=run_id,
+                attempt_id=attempt_id,
+                trajectory_id=row.trajectory,
+                shard=item.shard,
+                **row.model_dump(exclude={"trajectory"}),
+            )
+            for row in found
+        ]
+    TrainedTokens.objects.bulk_create(rows, ignore_conflicts=True)
