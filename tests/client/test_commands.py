@@ -263,3 +263,19 @@ def test_it_archives_and_deletes_a_run(caravan: Caravan, client: Client) -> None
     told = as_json(caravan("delete", run["id"], "--yes", "--json"))
     assert told == {"id": run["id"], "deleted": True}
     assert caravan("delete", run["id"], "--yes").exit_code != 0
+
+
+def test_it_saves_shows_launches_and_deletes_a_preset(caravan: Caravan, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(Path(SMOKE).read_text().replace("seed: 0", "seed: 8"))
+    saved = as_json(caravan("recipes", "save", "eighth", str(file), "--json"))
+    again = caravan("recipes", "save", "Eighth", str(file))
+    assert again.exit_code == 2 and "replace it" in again.stderr
+    assert caravan("recipes", "save", "Eighth", str(file), "--replace").exit_code == 0
+    listed = as_json(caravan("recipes", "--json"))
+    assert [one["id"] for one in listed if one["kind"] == "preset"] == [saved["id"]]
+    assert "seed: 8" in caravan("recipes", "show", "eighth").stdout
+    run = as_json(caravan("launch", "eighth", "--json"))
+    assert run["spec"]["seed"] == 8
+    assert caravan("recipes", "delete", "eighth").exit_code == 0
+    assert caravan("recipes", "delete", "eighth").exit_code == 2

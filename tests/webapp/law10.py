@@ -76,6 +76,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "evaluations": str(evaluation.pk),
         "datasets": dataset.pk,
         "versions": "1",
+        "scheme-versions": scheme.pk,
         "reward-schemes": scheme.scheme_id,
         "rewards": scheme.scheme_id,
         "presets": preset.pk,

@@ -76,6 +76,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "tokens"): {"name": "mine"},
     ("DELETE", "tokens/{token_id}"): {},
     ("POST", "presets"): {"project": "projects", "name": "p", "text": json.dumps(SPEC)},
+    ("DELETE", "presets/{preset_id}"): {},
     ("POST", "specs/validate"): {"spec": SPEC},
     ("POST", "runs"): {"project": "projects", "spec": SPEC},
     ("POST", "external-runs"): {"project": "projects", "name": "x"},
@@ -138,6 +139,7 @@ REFERENCES = {
     "first": "evaluations",
     "second": "evaluations",
     "preset": "presets",
+    "reward": "scheme-versions",
     "baseline": "runs",
     "run": "runs",
     "runs": "runs",
@@ -157,6 +159,8 @@ PLAIN = """
     enabled events token tokens training trials url
     is_default page query shared
     record state subject
+    state subject
+    replace
 """
 
 

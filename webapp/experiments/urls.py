@@ -25,6 +25,7 @@ urlpatterns = [
     path("projects/<str:pk>/runs/bulk", runs.bulk, name="runs_bulk"),
     path("projects/<str:pk>/launch/", launch.launch, name="launch"),
     path("projects/<str:pk>/launch/check", launch_check.check, name="launch_check"),
+    path("presets/<str:pk>/delete", launch.delete_preset, name="preset_delete"),
     path("projects/<str:pk>/compare/", compare.compare, name="compare"),
     path("runs/<str:pk>/", run.overview, name="run"),
     path("runs/<str:pk>/header", run.header, name="run_header"),

@@ -11,6 +11,7 @@ from caravan.commands import (
     launch,
     login,
     queue,
+    recipes,
     rewards,
     runs,
     sync,
@@ -25,7 +26,7 @@ app = typer.Typer(
 )
 for module in (login, launch, fork, runs, compare, sync):
     module.add_to(app)
-for group in (queue, trajectories, checkpoints, rewards, datasets, jobs, tokens):
+for group in (recipes, queue, trajectories, checkpoints, rewards, datasets, jobs, tokens):
     app.add_typer(group.app)
 
 

@@ -1,4 +1,4 @@
-"""`caravan recipes` and `caravan launch`."""
+"""`caravan launch`."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from caravan.commands.shared import AsJson, Project, command, connect, emit, show
+from caravan.commands.shared import AsJson, Project, command, connect, emit
 from caravan.commands.watch import follow
 from caravan.errors import RefusedError
 from caravan.text import one_line
@@ -20,23 +20,13 @@ Overrides = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    command(app)(recipes)
     command(app)(launch)
 
 
-def recipes(as_json: AsJson = False) -> None:
-    """List the server's recipes."""
-    with connect() as client:
-        found = client.recipes()
-    if as_json:
-        emit(found)
-        return
-    rows = [(one["name"], one["description"]) for one in found]
-    show(("recipe", "what it does"), rows, "The server has no recipes.")
-
-
 def launch(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or a recipe of the server.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A YAML file, or a recipe or preset of the server.")
+    ],
     watch: Annotated[bool, typer.Option("--watch", help="Follow it to its end.")] = False,
     overrides: Overrides = [],  # noqa: B006  (typer copies it)
     name: Annotated[str, typer.Option(help="Of the run; numbered if left out.")] = "",
@@ -63,7 +53,7 @@ def launch(
     }
     with connect() as client:
         text = _file(recipe)
-        given = {"recipe": recipe} if text is None else {"spec": text}
+        given = client.named(recipe, project) if text is None else {"spec": text}
         run = client.launch(**given, **fields)  # type: ignore[arg-type]
         if as_json:
             emit(run)

@@ -11,6 +11,7 @@ from webapp.experiments.api import (
     external,
     jobs,
     launch,
+    presets,
     run_queue,
     runs,
     schemes,
@@ -19,6 +20,7 @@ from webapp.experiments.api import (
 router = Router()
 for area in (
     launch,
+    presets,
     runs,
     run_queue,
     external,

@@ -1,6 +1,5 @@
-"""REST of launching: recipes, presets, the spec's schema and validation, new runs."""
+"""REST of launching: recipes, the spec's schema and validation, new runs."""
 
-from datetime import datetime
 from typing import Any
 
 from django.http import Http404, HttpRequest
@@ -10,12 +9,11 @@ from engine.spec import ExperimentSpec, load_spec, problems_of
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import queries, recipes, services
-from webapp.experiments.api import checkpoints, runs, schemas
-from webapp.experiments.models import Preset, RewardSchemeVersion, Run
+from webapp.experiments.api import checkpoints, presets, runs, schemas
+from webapp.experiments.models import RewardSchemeVersion, Run
 from webapp.experiments.planning import planned
 from webapp.experiments.stored import definition_of
 from webapp.problems import RefusedError, invalid_field
-from webapp.rest.schemas import Label, Person
 
 router = Router(tags=["launch"])
 
@@ -37,38 +35,6 @@ def get_recipe(request: HttpRequest, name: str) -> Any:
     if found is None:
         raise Http404(f"There is no recipe {name!r}.")
     return found
-
-
-class PresetIn(Schema):
-    name: Label
-    text: str
-    project: str | None = None
-
-
-class PresetOut(Schema):
-    id: str
-    name: str
-    text: str
-    project_id: str
-    created_by: Person | None
-    created_at: datetime
-
-
-@router.get("/presets", response=list[PresetOut])
-def list_presets(request: HttpRequest, project: str | None = None) -> Any:
-    actor = access.actor_of(request)
-    presets = access.visible(Preset.objects.select_related("created_by"), actor)
-    if project:
-        presets = presets.filter(project=access.default_project(actor, project))
-    return presets.order_by("name", "pk")
-
-
-@router.post("/presets", response={201: PresetOut})
-def save_preset(request: HttpRequest, data: PresetIn) -> Any:
-    """Save a recipe; a preset of the same name is replaced."""
-    actor = access.actor_of(request)
-    project = access.default_project(actor, data.project, Role.EDITOR)
-    return Status(201, services.save_preset(project, actor.user, data.name, data.text))
 
 
 class SpecIn(Schema):
@@ -115,7 +81,8 @@ def spec_schema(request: HttpRequest) -> Any:
 
 class LaunchIn(Schema):
     """One of spec (data or YAML text), recipe and preset; overrides are {"stages.1.steps": 10}, and
-    `reward` is the id of a stored version of a reward scheme that replaces the spec's.
+    `reward` is the id of a stored version of a reward scheme that replaces the spec's. A preset is
+    named by its id, or by its name in the project.
 
     With `checkpoint` the run starts from that checkpoint's weights, and its run is the parent; the
     spec is then the parent's where none is given.
@@ -180,7 +147,7 @@ def _spec_data(data: LaunchIn, actor: access.Actor) -> str | dict[str, Any]:
     if data.recipe is not None:
         return recipes.with_overrides(recipes.recipe(data.recipe).text, data.overrides)
     if data.preset is not None:
-        preset = access.get(Preset.objects.all(), data.preset, actor)
+        preset = presets.find(data.preset, actor, data.project)
         return recipes.with_overrides(preset.text, data.overrides)
     assert data.spec is not None
     if not data.overrides:

@@ -51,6 +51,7 @@ class Experiment(models.Model):
     name = models.CharField(max_length=120)
     notes = models.TextField(blank=True)  # Markdown
     baseline = models.ForeignKey("Run", null=True, on_delete=models.SET_NULL, related_name="+")
+    archived_at = models.DateTimeField(null=True)
     created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -235,6 +236,8 @@ class Preset(models.Model):
     text = models.TextField()  # YAML, as written
     created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
+    updated_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL, related_name="+")
+    updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
         constraints = [models.UniqueConstraint("project", Lower("name"), name="preset_name_once")]

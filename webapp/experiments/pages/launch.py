@@ -1,14 +1,17 @@
 """Launch: a recipe, a preset or a run to clone, edited as YAML and as a form, then launched."""
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
 
 from engine.planner import DEVICES
 from engine.spec import ExperimentSpec
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import services, stored
-from webapp.experiments.models import Experiment, Run
+from webapp.experiments.models import Experiment, Preset, Run
 from webapp.experiments.pages.launch_start import Start, sorted_recipes, start_of
 from webapp.experiments.services import Launch
 from webapp.pages import page_of, show, whole_number
@@ -35,7 +38,7 @@ def launch(request: HttpRequest, project: Project) -> HttpResponse:
     context = {
         "section": "launch",
         "recipes": sorted_recipes(),
-        "presets": project.presets.select_related("created_by").order_by("name"),
+        "presets": project.presets.select_related("updated_by").order_by("name"),
         "start": start,
         "parent": start.parent,
         "checkpoint": start.checkpoint,
@@ -65,3 +68,11 @@ def _launch(request: HttpRequest, project: Project, start: Start, values: dict[s
             checkpoint=start.checkpoint,
         ),
     )
+
+
+@require_POST
+@page_of(Preset.objects.select_related("project"), Role.EDITOR)
+def delete_preset(request: HttpRequest, preset: Preset) -> HttpResponse:
+    services.delete_preset(preset, access.actor_of(request).user)
+    messages.success(request, _("The preset %(name)s is deleted.") % {"name": preset.name})
+    return redirect("launch", preset.project_id)

@@ -25,6 +25,7 @@ class Start:
     kind: str
     name: str
     text: str
+    label: str = ""  # the preset's name
     parent: Run | None = None
     checkpoint: Checkpoint | None = None
     told: list[str] = field(default_factory=list)
@@ -53,14 +54,14 @@ def _begun(request: HttpRequest, project: Project) -> Start:
         rows = rows.select_related("run__project", "run__experiment")
         checkpoint = access.get(rows, wanted, actor)
         parent = checkpoint.run
-        return Start("clone", parent.pk, spec_text(parent), parent, checkpoint)
+        return Start("clone", parent.pk, spec_text(parent), "", parent, checkpoint)
     if wanted := given.get("parent") or given.get("clone"):
         runs = Run.objects.filter(project=project).select_related("experiment")
         parent = access.get(runs, wanted, actor)
-        return Start("clone", parent.pk, spec_text(parent), parent)
+        return Start("clone", parent.pk, spec_text(parent), "", parent)
     if wanted := given.get("preset"):
         preset = access.get(Preset.objects.filter(project=project), wanted, actor)
-        return Start("preset", preset.pk, preset.text)
+        return Start("preset", preset.pk, preset.text, preset.name)
     names = [item.name for item in sorted_recipes()]
     wanted = given.get("recipe") or (names[0] if names else "")
     text = recipe(wanted).text if wanted in names else "name: my-run\nstages: []\n"

@@ -28,15 +28,14 @@ from webapp.experiments.services.datasets import (
     upload_version,
 )
 from webapp.experiments.services.deletion import delete_run, remove_leftovers
-from webapp.experiments.services.edit import (
-    archive,
-    create_experiment,
-    edit_experiment,
-    edit_run,
-    save_preset,
-    set_tags,
-)
+from webapp.experiments.services.edit import archive, edit_run, set_tags
 from webapp.experiments.services.evaluations import Wanted, evaluate_checkpoint, is_evaluation
+from webapp.experiments.services.experiments import (
+    archive_experiment,
+    create_experiment,
+    delete_experiment,
+    edit_experiment,
+)
 from webapp.experiments.services.external import Begun, begin_external, restart_external
 from webapp.experiments.services.fork import fork_problems
 from webapp.experiments.services.jobs import (
@@ -60,6 +59,7 @@ from webapp.experiments.services.judging import (
     silent_attempts,
 )
 from webapp.experiments.services.launch import Launch, check_spec, launch_demo, launch_run
+from webapp.experiments.services.presets import delete_preset, save_preset
 from webapp.experiments.services.queueing import move_in_queue, set_priority
 from webapp.experiments.services.schemes import add_scheme_version, create_scheme
 
@@ -77,6 +77,7 @@ __all__ = [
     "add_scheme_version",
     "archive",
     "beat_job",
+    "archive_experiment",
     "begin_external",
     "cancel_job",
     "check_spec",
@@ -85,6 +86,8 @@ __all__ = [
     "create_dataset",
     "create_experiment",
     "create_scheme",
+    "delete_experiment",
+    "delete_preset",
     "delete_run",
     "edit_experiment",
     "edit_run",

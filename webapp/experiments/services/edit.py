@@ -1,17 +1,16 @@
-"""What people write about experiments and runs: names, notes, tags, baseline, archive, presets."""
+"""What people write about runs: names, notes, tags, and whether they are archived."""
 
 import re
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.utils import timezone
 
-from engine.spec import load_spec
 from webapp import live
 from webapp.accounts.audit import record
-from webapp.accounts.models import Project, User
-from webapp.experiments.models import Experiment, Preset, Run
+from webapp.accounts.models import User
+from webapp.experiments.models import Run
 from webapp.experiments.states import lock
-from webapp.problems import FieldProblem, RefusedError, conflict, invalid_field
+from webapp.problems import conflict, invalid_field
 
 MAX_NOTES = 100_000
 MAX_TAGS = 20
@@ -47,9 +46,9 @@ def edit_run(run_id: str, user: User, *, name: str | None = None, notes: str | N
     """Change a run's name or notes; what it was launched with never changes."""
     run = lock(run_id)
     if name is not None:
-        run.name = _name(name)
+        run.name = checked_name(name)
     if notes is not None:
-        run.notes = _notes(notes)
+        run.notes = checked_notes(notes)
     run.save(update_fields=["name", "notes"])
     record("run.edit", run.pk, user=user, project=run.project, name=run.name)
     live.announce(run)
@@ -69,72 +68,15 @@ def archive(run_id: str, user: User, archived: bool = True) -> Run:
     return run
 
 
-@transaction.atomic
-def edit_experiment(
-    experiment_id: str,
-    user: User,
-    *,
-    name: str | None = None,
-    notes: str | None = None,
-    baseline: Run | None | str = "",
-) -> Experiment:
-    """Change name, notes or pinned baseline (None: no baseline; empty text: as it is)."""
-    experiment = Experiment.objects.select_for_update(no_key=True).get(pk=experiment_id)
-    if name is not None:
-        experiment.name = _name(name)
-    if notes is not None:
-        experiment.notes = _notes(notes)
-    if not isinstance(baseline, str):
-        if baseline is not None and baseline.experiment_id != experiment.pk:
-            raise invalid_field("baseline", "The baseline must be a run of this experiment.")
-        experiment.baseline = baseline
-    try:
-        with transaction.atomic():
-            experiment.save(update_fields=["name", "notes", "baseline"])
-    except IntegrityError:
-        raise invalid_field("name", f"There is an experiment {name!r} already.") from None
-    record("experiment.edit", experiment.pk, user=user, project=experiment.project)
-    return experiment
-
-
-@transaction.atomic
-def create_experiment(project: Project, user: User, name: str, notes: str = "") -> Experiment:
-    try:
-        with transaction.atomic():
-            experiment = Experiment.objects.create(
-                project=project, name=_name(name), notes=_notes(notes), created_by=user
-            )
-    except IntegrityError:
-        raise invalid_field("name", f"There is an experiment {name!r} already.") from None
-    record("experiment.create", experiment.pk, user=user, project=project, name=name)
-    return experiment
-
-
-@transaction.atomic
-def save_preset(project: Project, user: User, name: str, text: str) -> Preset:
-    """Save a recipe under a name of the project; a preset of that name is replaced."""
-    _, problems = load_spec(text)
-    if problems:
-        raise RefusedError(
-            "This recipe cannot be launched, so it is not saved.",
-            [FieldProblem(problem.path, problem.message) for problem in problems],
-        )
-    preset = Preset.objects.filter(project=project, name__iexact=name.strip()).first()
-    preset = preset or Preset(project=project, name=_name(name))
-    preset.text, preset.created_by = text, user
-    preset.save()
-    record("preset.save", preset.pk, user=user, project=project, name=preset.name)
-    return preset
-
-
-def _name(name: str) -> str:
+def checked_name(name: str) -> str:
+    """Without blanks around it. Raises RefusedError."""
     name = name.strip()
     if not 1 <= len(name) <= 120:
         raise invalid_field("name", f"A name has 1 to 120 characters, not {len(name)}.")
     return name
 
 
-def _notes(notes: str) -> str:
+def checked_notes(notes: str) -> str:
     if len(notes) > MAX_NOTES:
         raise invalid_field("notes", f"Notes have at most {MAX_NOTES:,} characters.")
     return notes

@@ -160,6 +160,8 @@ def find_experiment(project: Project, name: str, user: User) -> Experiment:
         raise invalid_field("experiment", "An experiment's name has 1 to 120 characters.")
     found = Experiment.objects.filter(project=project, name__iexact=name).first()
     if found is not None:
+        if found.archived_at is not None:  # it is asked again
+            Experiment.objects.filter(pk=found.pk).update(archived_at=None)
         return found
     try:
         with transaction.atomic():

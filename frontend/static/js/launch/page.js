@@ -8,6 +8,7 @@ import { showDifferences } from "./differences.js";
 import { Form } from "./form.js";
 import { Pickers } from "./pickers.js";
 import { planner } from "./planner.js";
+import { savesPresets } from "./presets.js";
 
 /** @typedef {{path: string, message: string, line: number | null}} Found */
 
@@ -64,6 +65,7 @@ function show(answer) {
   showDifferences(one("#differences"), answer.differences, answer.more_differences);
 }
 
+savesPresets(() => editor.text);
 devices.addEventListener("input", typed);
 root.addEventListener("submit", () => {
   button.disabled = true;

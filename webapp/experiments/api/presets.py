@@ -1,0 +1,72 @@
+"""REST of presets: recipes that a project saved."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
+
+from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments import services
+from webapp.experiments.models import Preset
+from webapp.rest.schemas import Label, Person
+
+router = Router(tags=["presets"])
+PRESETS = Preset.objects.select_related("created_by", "updated_by", "project")
+
+
+class PresetIn(Schema):
+    name: Label
+    text: str
+    project: str | None = None
+    replace: bool = False  # the preset of this name, where there is one
+
+
+class PresetOut(Schema):
+    id: str
+    name: str
+    text: str
+    project_id: str
+    created_by: Person | None
+    created_at: datetime
+    updated_by: Person | None
+    updated_at: datetime
+
+
+@router.get("/presets", response=list[PresetOut])
+def list_presets(request: HttpRequest, project: str | None = None) -> Any:
+    actor = access.actor_of(request)
+    presets = access.visible(PRESETS.all(), actor)
+    if project:
+        presets = presets.filter(project=access.default_project(actor, project))
+    return presets.order_by("name", "pk")
+
+
+@router.post("/presets", response={201: PresetOut})
+def save_preset(request: HttpRequest, data: PresetIn) -> Any:
+    """Save a recipe. A name that is taken is refused (409) without `replace`."""
+    actor = access.actor_of(request)
+    project = access.default_project(actor, data.project, Role.EDITOR)
+    saved = services.save_preset(project, actor.user, data.name, data.text, data.replace)
+    return Status(201, saved)
+
+
+@router.get("/presets/{preset_id}", response=PresetOut)
+def get_preset(request: HttpRequest, preset_id: str) -> Any:
+    return access.get(PRESETS.all(), preset_id, access.actor_of(request))
+
+
+@router.delete("/presets/{preset_id}", response={204: None})
+def delete_preset(request: HttpRequest, preset_id: str) -> Any:
+    """Runs that were launched with it keep their specs."""
+    actor = access.actor_of(request)
+    preset = access.get(PRESETS.all(), preset_id, actor, Role.EDITOR)
+    services.delete_preset(preset, actor.user)
+    return Status(204, None)
+
+
+def find(wanted: str, actor: access.Actor, project: str | None) -> Preset:
+    """A preset by its id, or by its name in the project that is launched into. Raises Http404."""
+    named = PRESETS.filter(project=access.default_project(actor, project), name__iexact=wanted)
+    return named.first() or access.get(PRESETS.all(), wanted, actor)
