@@ -70,6 +70,10 @@ def queue_id() -> str:
     return new_id("que")
 
 
+def sweep_id() -> str:
+    return new_id("swp")
+
+
 def queue_item_id() -> str:
     return new_id("qit")
 

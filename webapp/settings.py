@@ -66,6 +66,7 @@ INSTALLED_APPS = [
     "webapp.experiments",
     "webapp.monitoring",
     "webapp.reviews",
+    "webapp.sweeps",
 ]
 MIDDLEWARE = [
     "webapp.middleware.request_id",

@@ -33,6 +33,7 @@ PROJECT_OF = {
     "reviews.Comment": "project",
     "reviews.Queue": "project",
     "reviews.QueueItem": "queue__project",
+    "sweeps.Sweep": "project",
 }
 
 

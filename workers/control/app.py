@@ -24,6 +24,11 @@ app.conf.update(
             # A reconciliation that could not run in time is worth nothing: the next one is due.
             "options": {"expires": RECONCILE_S},
         },
+        "sweeps": {
+            "task": tasks.sweeps.name,
+            "schedule": RECONCILE_S,
+            "options": {"expires": RECONCILE_S},
+        },
         "reap": {
             "task": tasks.reap.name,
             "schedule": REAP_S,

@@ -14,6 +14,8 @@ from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run, State
 from webapp.experiments.states import due, newest_attempt
 from webapp.pruning import prune
+from webapp.sweeps.models import Sweep
+from webapp.sweeps.services import step_sweep
 from workers.control import ray_jobs
 
 log = logging.getLogger(__name__)
@@ -69,6 +71,22 @@ def remove() -> None:
 def deliver_webhook(delivery_id: str) -> None:
     """Send one event to one webhook, where that is due and nobody else does."""
     deliver(int(delivery_id))
+
+
+@shared_task(name="caravan.sweep")
+def sweep(sweep_id: str) -> None:
+    """Bring a sweep up to date: one of its runs ended, or somebody wishes something of it."""
+    step_sweep(sweep_id)
+
+
+@shared_task(name="caravan.sweeps")
+def sweeps() -> None:
+    """Bring every sweep up to date; one that cannot be does not hold up the others."""
+    for sweep_id in Sweep.objects.filter(ended_at=None).values_list("pk", flat=True):
+        try:
+            step_sweep(sweep_id)
+        except Exception:
+            log.exception("The sweep %s was not brought up to date; it is tried again", sweep_id)
 
 
 @shared_task(name="caravan.reconcile")

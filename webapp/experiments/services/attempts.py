@@ -125,7 +125,8 @@ def finish(run: Run, attempt: Attempt, state: str, reason: str, summary: dict[st
     if state not in REPORTED_ENDS:
         raise RefusedError(f"{state!r} is no end: use one of {', '.join(REPORTED_ENDS)}.")
     run.summary = summary
-    move(run, attempt, REPORTED_ENDS[state], reason[:2000])
+    asked_for = attempt.state_reason if attempt.state == State.STOPPING else ""
+    move(run, attempt, REPORTED_ENDS[state], reason[:2000] or asked_for)
 
 
 def _locked(attempt_id: str) -> tuple[Run, Attempt]:

@@ -12,8 +12,10 @@ from webapp.problems import conflict
 
 
 @transaction.atomic
-def stop(run_id: str, user: User) -> Run:
-    """End a queued run at once, ask any other active one to end. Asking twice changes nothing."""
+def stop(run_id: str, user: User | None, reason: str = "") -> Run:
+    """End a queued run at once, ask any other active one to end. Asking twice changes nothing.
+
+    `reason`: why, where it is not a person's wish."""
     run = lock(run_id)
     attempt = newest_attempt(run)
     if run.state in ENDED:
@@ -21,12 +23,13 @@ def stop(run_id: str, user: User) -> Run:
     if run.state == State.STOPPING:
         return run
     if run.state == State.QUEUED:
-        move(run, attempt, State.STOPPED, f"stopped by {user} before it started")
+        move(run, attempt, State.STOPPED, reason or f"stopped by {user} before it started")
     else:
         run.wish, run.stop_asked_at = "stop", timezone.now()
-        move(run, attempt, State.STOPPING, f"stop asked for by {user}")
+        move(run, attempt, State.STOPPING, reason or f"stop asked for by {user}")
         queue.send("caravan.stop", run.pk)
-    record("run.stop", run.pk, user=user, project=run.project)
+    detail = {"reason": reason} if reason else {}
+    record("run.stop", run.pk, user=user, project=run.project, **detail)
     return run
 
 

@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one spec with some fields varied, by grid, random search or TPE."""

@@ -1,0 +1,111 @@
+"""Optuna's tree-structured Parzen estimator: asked for values, told what came of them.
+
+Its storage lies in our PostgreSQL, in a schema of its own that Django knows nothing of. Imported by
+the control workers when a sweep asks, never by the web tier.
+"""
+
+import random
+from collections.abc import Collection
+from functools import cache
+from typing import Any
+
+import optuna
+import psycopg
+from django.db import connection
+from optuna.trial import TrialState
+from sqlalchemy.pool import NullPool
+
+from webapp.sweeps.plan import Choice, Dimension, LogUniform, SweepPlan, Whole
+from webapp.sweeps.space import Params
+
+SCHEMA = "optuna"
+LOCK = 0x0F7A  # of the creation of the tables, which two workers may try at once
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+def ask(sweep_id: str, plan: SweepPlan, known: Collection[int]) -> tuple[int, Params]:
+    """The next values to try and their number in the study.
+
+    `known` are the numbers that trials have already. What was asked and never became a trial,
+    because a worker died in between, is given out again.
+    """
+    study = _study(sweep_id, plan)
+    waiting = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    left = next((one for one in waiting if one.number not in known), None)
+    trial = study.ask() if left is None else optuna.trial.Trial(study, left._trial_id)
+    return trial.number, {one.path: _suggested(trial, one) for one in plan.space}
+
+
+def tell(sweep_id: str, plan: SweepPlan, number: int, value: float | None) -> None:
+    """What a trial's metric was in the end; None: it failed. Telling twice changes nothing."""
+    state = TrialState.FAIL if value is None else TrialState.COMPLETE
+    _study(sweep_id, plan).tell(number, value, state=state, skip_if_finished=True)
+
+
+def tell_pruned(
+    sweep_id: str, plan: SweepPlan, number: int, values: list[tuple[int, float]]
+) -> None:
+    """That a trial was stopped at a rung, with its (step, value) at each one it reached."""
+    study = _study(sweep_id, plan)
+    found = study.get_trials(deepcopy=False)[number]
+    if found.state.is_finished():
+        return
+    trial = optuna.trial.Trial(study, found._trial_id)
+    for step, value in values:
+        trial.report(value, step)
+    study.tell(trial, state=TrialState.PRUNED)
+
+
+def _study(sweep_id: str, plan: SweepPlan) -> optuna.Study:
+    to = optuna.study.StudyDirection
+    storage = _storage(str(connection.settings_dict["NAME"]))
+    study = optuna.create_study(
+        storage=storage,
+        study_name=sweep_id,
+        direction=to.MAXIMIZE if plan.maximises else to.MINIMIZE,
+        load_if_exists=True,
+    )
+    # A sampler lives for one question: with one seed it would draw the same values each time.
+    seed = random.Random(f"{plan.seed}:{len(study.get_trials(deepcopy=False))}").getrandbits(31)
+    study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+    return study
+
+
+@cache
+def _storage(database: str) -> optuna.storages.RDBStorage:
+    with _connect() as ours:
+        ours.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        ours.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        ours.commit()
+        return optuna.storages.RDBStorage(
+            "postgresql+psycopg://", engine_kwargs={"creator": _connect, "poolclass": NullPool}
+        )
+
+
+def _connect() -> "psycopg.Connection[Any]":
+    """To Django's database, in Optuna's schema."""
+    given = connection.settings_dict
+    options = {key: value for key, value in given["OPTIONS"].items() if key != "pool"}
+    named = {
+        "dbname": given["NAME"],
+        "user": given["USER"],
+        "password": given["PASSWORD"],
+        "host": given["HOST"],
+        "port": given["PORT"],
+    }
+    return psycopg.connect(
+        **{key: value for key, value in named.items() if value},
+        **{**options, "options": f"-c search_path={SCHEMA}"},
+    )
+
+
+def _suggested(trial: optuna.Trial, one: Dimension) -> Any:
+    match one:
+        case Choice():  # by position: values may be lists, which Optuna has no word for
+            return one.values[trial.suggest_categorical(one.path, list(range(len(one.values))))]
+        case Whole():
+            return trial.suggest_int(one.path, one.low, one.numbers()[-1], step=one.step)
+        case _:
+            log = isinstance(one, LogUniform)
+            return trial.suggest_float(one.path, one.low, one.high, log=log)
