@@ -5,6 +5,8 @@ import { all, one, toast } from "./dom.js";
 import { absolute, ago, duration } from "./format.js";
 import { t } from "./i18n.js";
 import { startKeyboard } from "./keyboard.js";
+import { startNotifications } from "./notifications.js";
+import { openPalette, startPalette } from "./palette.js";
 import { startScrolling } from "./scrolling.js";
 import { startSelection } from "./selection.js";
 
@@ -58,6 +60,7 @@ async function click(event) {
   } else if (sidebar?.hasAttribute("data-open") && !target.closest("#sidebar")) {
     sidebar.removeAttribute("data-open");
   }
+  if (target.closest("[data-palette]")) openPalette();
   if (target.closest("[data-help]")) /** @type {HTMLDialogElement|null} */ (one("#help"))?.showModal();
   const opener = /** @type {HTMLElement|null} */ (target.closest("[data-open-dialog]"));
   if (opener) /** @type {HTMLDialogElement|null} */ (one(opener.dataset.openDialog || ""))?.showModal();
@@ -107,6 +110,8 @@ setInterval(refreshTimes, 5000);
 document.addEventListener("visibilitychange", refreshTimes);
 refreshTimes();
 startKeyboard();
+startPalette();
+startNotifications();
 startSelection();
 startScrolling();
 listenToHtmx();

@@ -7,6 +7,7 @@ const PLACES = /** @type {Record<string, string>} */ ({
   e: "experiments",
   r: "runs",
   l: "launch",
+  m: "compare",
   v: "review",
   s: "rewards",
   d: "datasets",
