@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -121,6 +122,16 @@ def run_detail(run: Run) -> RunDetail:
         run.children.count(),
         list(datasets),
     )
+
+
+def newest_stages(run_ids: Sequence[str]) -> dict[str, list[Stage]]:
+    """The stages of each run's newest attempt, in order; one query for all runs."""
+    newest = Attempt.objects.filter(run__in=run_ids).order_by("run", "-number").distinct("run")
+    found: dict[str, list[Stage]] = {pk: [] for pk in run_ids}
+    stages = Stage.objects.filter(attempt__in=newest.values("pk")).select_related("attempt")
+    for stage in stages.order_by("index"):
+        found[stage.attempt.run_id].append(stage)
+    return found
 
 
 def elapsed_s(attempts: list[Attempt]) -> float | None:

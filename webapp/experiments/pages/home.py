@@ -43,15 +43,15 @@ def home(request: HttpRequest, project: Project) -> HttpResponse:
 
 
 def _cards(runs: list[Run]) -> list[dict[str, Any]]:
-    curves = sparks([run.pk for run in runs], SPARK_METRICS)
+    ids = [run.pk for run in runs]
+    curves, stages = sparks(ids, SPARK_METRICS), queries.newest_stages(ids)
     cards = []
     for run in runs:
-        stages = queries.run_detail(run).stages
         name = next((m for m in SPARK_METRICS if len(curves.get((run.pk, m), [])) > 1), "")
         cards.append(
             {
                 "run": run,
-                "progress": progress_of(stages),
+                "progress": progress_of(stages[run.pk]),
                 "spark": curves.get((run.pk, name), []),
                 "metric": name,
                 "value": run.headline.get(name) if name else None,
