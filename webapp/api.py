@@ -15,6 +15,7 @@ from webapp.rest.idempotency import AnsweredError
 from webapp.rest.problem_json import answer_with_problems
 from webapp.reviews.api import router as trajectories
 from webapp.reviews.queue_api import router as queues
+from webapp.reviews.search_api import router as search
 
 DESCRIPTION = """\
 Errors are application/problem+json; `errors` names the path of each field that is wrong.
@@ -45,5 +46,5 @@ def openapi(request: HttpRequest) -> Any:
     return api.get_openapi_schema(path_prefix="/api/v1/")
 
 
-for area in (accounts, webhooks, views, experiments, monitoring, trajectories, queues):
+for area in (accounts, webhooks, views, experiments, monitoring, trajectories, queues, search):
     api.add_router("", area)

@@ -179,8 +179,13 @@ class StoredTrajectory:
         owner = data if name in data else data["call"] or {}
         value = owner.get(name)
         if name in data.get("long", {}):
-            value = self._frame(data["long"][name][:2], object)
+            return self.long_field(data, name)
         return value if isinstance(value, str) else "" if value is None else _json(value)
+
+    def long_field(self, step: dict[str, Any], name: str) -> str:
+        """The whole of a field that is cut in a step that `steps` gave."""
+        value = self._frame(step["long"][name][:2], object)
+        return value if isinstance(value, str) else _json(value)
 
     def tokens(self, segment: int, start: int, stop: int) -> Segment:
         """Tokens `start` to `stop` of a segment, all columns cut to this range."""

@@ -127,6 +127,8 @@ QUERIES = {
     "compare": "runs={runs}",
     "evaluations/compare": "first={evaluations}&second={evaluations}",
     "trajectories/{pk}/divergence": "other={trajectories}",
+    "search": "q=Zan",
+    "search/trajectories": "q=Zan",
     "trajectories/{pk}/search": "q=e",
     "trajectories/{pk}/context": "step=0",
     "runs/{run_id}/points": "after=0",

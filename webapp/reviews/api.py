@@ -14,7 +14,7 @@ from webapp.accounts.models import Role
 from webapp.experiments.models import Run
 from webapp.problems import RefusedError, invalid_field
 from webapp.rest.etags import check_match, tagged
-from webapp.reviews import queries, reading, schemas, services, trained
+from webapp.reviews import finding, queries, reading, schemas, services, trained
 from webapp.reviews.models import Comment, Trajectory
 
 router = Router(tags=["trajectories"])
@@ -148,7 +148,7 @@ def get_context(request: HttpRequest, pk: str, step: int, before: int | None = N
 def search_trajectory(request: HttpRequest, pk: str, wanted: Query[schemas.SearchQuery]) -> Any:
     """Where a text occurs in the prompt and in the steps, whatever its case."""
     with reading.stored(_trajectory(request, pk)) as source:
-        return reading.search(source, wanted.q)
+        return finding.search(source, wanted.q)
 
 
 @router.get("/trajectories/{pk}/divergence", response=schemas.DivergenceOut)

@@ -1,7 +1,10 @@
 """Index rows of stored trajectories, what people say about them, and review queues."""
 
 from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Lower
 
 from webapp import ids
@@ -40,12 +43,43 @@ class Trajectory(models.Model):
     started_at = models.DateTimeField()
     duration_s = models.FloatField()
     cursor = models.BigIntegerField()
+    is_indexed = models.BooleanField(default=False)  # whether its TextIndex was made
 
     class Meta:
         indexes = [
             models.Index(fields=["run", "-cursor", "-id"], name="trajectory_newest"),
             models.Index(fields=["run", "task_id"], name="trajectory_by_task"),
             models.Index(fields=["run", "group_id"], name="trajectory_by_group"),
+            models.Index(
+                fields=["-started_at"],
+                name="trajectory_to_index",
+                condition=Q(is_indexed=False),
+            ),
+        ]
+
+
+class TextIndex(models.Model):
+    """By which parts of its text a trajectory is found, see `reviews.grams`.
+
+    What lists of hits are narrowed and ordered by stands here once more: an index row never
+    changes, and a query reads one table.
+    """
+
+    trajectory = models.OneToOneField(
+        Trajectory, primary_key=True, on_delete=models.CASCADE, related_name="text_index"
+    )
+    project = models.ForeignKey(Project, on_delete=models.CASCADE)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    success = models.BooleanField()
+    purpose = models.CharField(max_length=14)
+    started_at = models.DateTimeField()
+    parts = ArrayField(models.IntegerField())
+    is_complete = models.BooleanField()  # False: only the beginning of its text is in the index
+
+    class Meta:
+        indexes = [
+            GinIndex(fields=["parts"], name="text_by_parts"),
+            models.Index(fields=["project"], name="text_cut_short", condition=Q(is_complete=False)),
         ]
 
 

@@ -1,27 +1,25 @@
-"""What of a stored trajectory goes to a page: windows of steps, the context, matches, differences.
+"""What of a stored trajectory goes to a page: windows of steps, the context, differences.
 
 Long things are cut here, and say so under `more`; nothing reads or sends a whole trajectory.
 Characters are Unicode code points.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
-from engine.records.stored import FIELDS, DamagedShardError, StoredTrajectory
+from engine.records.stored import DamagedShardError, StoredTrajectory
 from engine.records.trajectory import Segment
 from webapp import storage
 from webapp.problems import RefusedError
+from webapp.reviews import finding
 from webapp.reviews.models import Trajectory
 
 MAX_STEPS = 200
 CUT = 4_000  # characters of a field in a window
 MAX_TOKENS = 4_000  # tokens of a step, or of one page of a context
-MAX_MATCHES = 200
-AROUND = 40  # characters shown on each side of a match
 _AT_ONCE = 64
 
 
@@ -176,38 +174,6 @@ def _spans(part: Segment, offset: int, turns: list[tuple[int, int]]) -> list[dic
     return spans
 
 
-def search(source: StoredTrajectory, query: str) -> dict[str, Any]:
-    """Where `query` occurs, whatever its case: {matches, complete}; at most MAX_MATCHES."""
-    pattern = re.compile(re.escape(query), re.IGNORECASE)
-    matches: list[dict[str, Any]] = []
-
-    def look(step: int | None, field: str, text: str) -> None:
-        for found in pattern.finditer(text):
-            if len(matches) > MAX_MATCHES:
-                return
-            start, stop = found.span()
-            matches.append(
-                {
-                    "step": step,
-                    "field": field,
-                    "start": start,
-                    "stop": stop,
-                    "before": text[max(0, start - AROUND) : start],
-                    "match": text[start:stop],
-                    "after": text[stop : stop + AROUND],
-                }
-            )
-
-    look(None, "prompt", source.fields["prompt"])
-    for first in range(0, source.step_count, _AT_ONCE):
-        for step in source.steps(first, _AT_ONCE):
-            for name in FIELDS:
-                look(step["index"], name, _field(source, step, name))
-        if len(matches) > MAX_MATCHES:
-            break
-    return {"matches": matches[:MAX_MATCHES], "complete": len(matches) <= MAX_MATCHES}
-
-
 def divergence(a: StoredTrajectory, b: StoredTrajectory) -> dict[str, Any] | None:
     """The first step at which two trajectories differ, in which field and at which character.
 
@@ -217,23 +183,12 @@ def divergence(a: StoredTrajectory, b: StoredTrajectory) -> dict[str, Any] | Non
     for first in range(0, shared, _AT_ONCE):
         for x, y in zip(a.steps(first, _AT_ONCE), b.steps(first, _AT_ONCE), strict=False):
             for name in ("text", "tool", "arguments", "error", "result", "answer"):
-                left, right = _field(a, x, name), _field(b, y, name)
+                left, right = finding.field(a, x, name), finding.field(b, y, name)
                 if left != right:
                     return {"step": x["index"], "field": name, "at": _first_difference(left, right)}
     if a.step_count != b.step_count:
         return {"step": shared, "field": "end", "at": 0}
     return None
-
-
-def _field(source: StoredTrajectory, step: dict[str, Any], name: str) -> str:
-    """A field of a step as text, fetched whole where the step holds only its beginning."""
-    if name in step.get("long", {}):
-        return source.field(step["index"], name)
-    call = step["call"] or {}
-    if name == "tool":
-        return call.get("name") or ""
-    value = step[name] if name in step else call.get(name)
-    return value if isinstance(value, str) else "" if value is None else _json(value)
 
 
 def _first_difference(left: str, right: str) -> int:

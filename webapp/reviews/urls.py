@@ -2,12 +2,13 @@
 
 from django.urls import path
 
-from webapp.reviews import pages, queue_pages
+from webapp.reviews import pages, queue_pages, search_pages
 
 urlpatterns = [
     path("runs/<str:pk>/trajectories/", pages.run_trajectories, name="run_trajectories"),
     path("trajectories/compare", pages.compare, name="trajectories_compare"),
     path("trajectories/<str:pk>/", pages.replay, name="replay"),
+    path("projects/<str:pk>/search/", search_pages.page, name="search"),
     path("projects/<str:pk>/review/", queue_pages.listing, name="queues"),
     path("runs/<str:pk>/review", queue_pages.new, name="queue_new"),
     path("queues/<str:pk>/", queue_pages.one, name="queue"),

@@ -15,6 +15,7 @@ from workers.control import jobs, tasks  # noqa: E402
 
 RECONCILE_S = 5
 REAP_S = 60
+INDEX_S = 5
 
 app.conf.update(
     beat_schedule={
@@ -33,6 +34,11 @@ app.conf.update(
             "task": tasks.reap.name,
             "schedule": REAP_S,
             "options": {"expires": REAP_S},
+        },
+        "index": {
+            "task": tasks.index.name,
+            "schedule": INDEX_S,
+            "options": {"expires": INDEX_S},
         },
     },
     task_time_limit=120,

@@ -1,4 +1,4 @@
-"""The tasks: submit, stop, reap, reconcile. Run twice, or late, they change nothing more."""
+"""The tasks: submit, stop, reap, index, reconcile. Run twice, or late, they change nothing more."""
 
 import logging
 import secrets
@@ -14,6 +14,7 @@ from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run, State
 from webapp.experiments.states import due, newest_attempt
 from webapp.pruning import prune
+from webapp.reviews.services import index_texts
 from webapp.sweeps.models import Sweep
 from webapp.sweeps.services import step_sweep
 from workers.control import ray_jobs
@@ -21,6 +22,7 @@ from workers.control import ray_jobs
 log = logging.getLogger(__name__)
 
 START_LIMIT = timedelta(minutes=10)  # from submission until the driver has redeemed its ticket
+INDEX_S = 4.0  # in which trajectories are indexed at a time, so that other tasks get their turn
 STOP_LIMIT = timedelta(seconds=90)  # for saving a checkpoint; then Ray ends the job
 
 
@@ -58,6 +60,12 @@ def reap() -> None:
         log.info("%d checkpoints were removed", removed)
     services.remove_leftovers()
     prune()
+
+
+@shared_task(name="caravan.index")
+def index() -> None:
+    """Make the text of trajectories that came in findable."""
+    index_texts(INDEX_S)
 
 
 @shared_task(name="caravan.remove")

@@ -2,7 +2,7 @@
 
 from engine.records.trajectory import Segment, ToolCall
 from tests.webapp.reviews.samples import PROMPT, lookup, read, trajectory
-from webapp.reviews import reading
+from webapp.reviews import finding, reading
 
 
 def test_it_shows_steps_with_calls_and_tokens():
@@ -85,17 +85,17 @@ def test_it_shows_the_context_of_the_steps_own_segment():
 
 def test_it_finds_text_in_any_field_whatever_its_case():
     source = read(trajectory())
-    assert [(m["step"], m["field"]) for m in reading.search(source, "EURO")["matches"]] == [
+    assert [(m["step"], m["field"]) for m in finding.search(source, "EURO")["matches"]] == [
         (1, "result"),
         (2, "text"),
         (2, "answer"),
     ]
-    assert [m["field"] for m in reading.search(source, "lookup")["matches"]] == ["text", "text"]
-    assert reading.search(source, ".*")["matches"] == []  # no pattern, just text
+    assert [m["field"] for m in finding.search(source, "lookup")["matches"]] == ["text", "text"]
+    assert finding.search(source, ".*")["matches"] == []  # no pattern, just text
 
 
 def test_it_finds_chinese():
-    found = reading.search(read(trajectory()), "欧元")["matches"]
+    found = finding.search(read(trajectory()), "欧元")["matches"]
     assert found == [
         {
             "step": 1,
@@ -107,18 +107,18 @@ def test_it_finds_chinese():
             "after": "",
         }
     ]
-    assert reading.search(read(trajectory()), "货币")["matches"][0]["field"] == "prompt"
+    assert finding.search(read(trajectory()), "货币")["matches"][0]["field"] == "prompt"
 
 
 def test_it_finds_what_stands_at_the_end_of_a_very_long_result():
     long = ToolCall("c", "lookup", {}, "x" * 5_000_000 + "needle", None, 0.1)
-    (match,) = reading.search(read(trajectory([("a", long, None)])), "needle")["matches"]
+    (match,) = finding.search(read(trajectory([("a", long, None)])), "needle")["matches"]
     assert match["start"] == 5_000_000
 
 
 def test_it_says_that_there_are_more_matches_than_it_lists():
-    found = reading.search(read(trajectory([("a" * 500, None, None)])), "a")
-    assert len(found["matches"]) == reading.MAX_MATCHES and not found["complete"]
+    found = finding.search(read(trajectory([("a" * 500, None, None)])), "a")
+    assert len(found["matches"]) == finding.MAX_MATCHES and not found["complete"]
 
 
 def test_two_equal_trajectories_do_not_diverge():

@@ -2,6 +2,7 @@
 
 import random
 from datetime import UTC, datetime
+from functools import cache
 
 from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCall, Trajectory
 
@@ -34,7 +35,7 @@ def long_episode(
     every STEPS_PER_SEGMENT steps. The long result belongs to step `steps // 3`.
     """
     rng = random.Random(seed)
-    prose = _prose(rng, 400_000)
+    prose = _prose(400_000)
     rest = max(0, chars - longest) / max(1, steps - 1)
     made: list[Step] = []
     segments: list[Segment] = []
@@ -73,7 +74,9 @@ def long_episode(
     )
 
 
-def _prose(rng: random.Random, chars: int) -> str:
+@cache
+def _prose(chars: int) -> str:
+    rng = random.Random(chars)
     parts, size = list[str](), 0
     while size < chars:
         end = rng.choice((" ", ", ", "\n"))

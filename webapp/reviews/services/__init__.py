@@ -7,6 +7,7 @@ from webapp.reviews.services.comments import (
     may_delete,
     resolve_comment,
 )
+from webapp.reviews.services.indexing import index_texts
 from webapp.reviews.services.queues import (
     close_queue,
     create_queue,
@@ -21,6 +22,7 @@ __all__ = [
     "create_queue",
     "delete_comment",
     "edit_comment",
+    "index_texts",
     "judge",
     "make_dataset",
     "may_delete",

@@ -1,0 +1,85 @@
+"""Finding a text in a stored trajectory: exactly as typed, whatever its case, in any language.
+
+Positions are code points of the field as it is stored.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from engine.records.stored import FIELDS, DamagedShardError, StoredTrajectory
+
+MAX_MATCHES = 200
+AROUND = 40  # characters shown on each side of a match
+_AT_ONCE = 64
+
+Text = tuple[int | None, str, str]  # step (None: of the whole), field, text
+
+
+def fold(text: str) -> str:
+    """The text in lower case, each character still at its place."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+
+
+def texts(source: StoredTrajectory) -> Iterator[Text]:
+    """The prompt, then every text of each step, in order; empty ones are left out.
+
+    Raises DamagedShardError, also where something else than a trajectory was written.
+    """
+    try:
+        yield None, "prompt", str(source.fields["prompt"])
+        for first in range(0, source.step_count, _AT_ONCE):
+            for step in source.steps(first, _AT_ONCE):
+                for name in FIELDS:
+                    if text := field(source, step, name):
+                        yield int(step["index"]), name, text
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise DamagedShardError(f"It is no trajectory: {error!r}.") from error
+
+
+def field(source: StoredTrajectory, step: dict[str, Any], name: str) -> str:
+    """A field of a step as text, fetched whole where the step holds only its beginning."""
+    if name in step.get("long", {}):
+        return source.long_field(step, name)
+    call = step["call"] or {}
+    if name == "tool":
+        return call.get("name") or ""
+    value = step[name] if name in step else call.get(name)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def search(source: StoredTrajectory, query: str) -> dict[str, Any]:
+    """Where `query` occurs: {matches, complete}; at most MAX_MATCHES."""
+    found = matches(texts(source), query, MAX_MATCHES + 1)
+    return {"matches": found[:MAX_MATCHES], "complete": len(found) <= MAX_MATCHES}
+
+
+def matches(given: Iterator[Text], query: str, limit: int) -> list[dict[str, Any]]:
+    """The first `limit` places where `query` occurs, each with what stands around it."""
+    wanted = fold(query)
+    found: list[dict[str, Any]] = []
+    for step, name, text in given:
+        folded = fold(text)
+        start = folded.find(wanted)
+        while start >= 0:
+            found.append({"step": step, "field": name, **_around(text, start, len(wanted))})
+            if len(found) == limit:
+                return found
+            start = folded.find(wanted, start + len(wanted))
+    return found
+
+
+def _around(text: str, start: int, length: int) -> dict[str, Any]:
+    stop = start + length
+    return {
+        "start": start,
+        "stop": stop,
+        "before": text[max(0, start - AROUND) : start],
+        "match": text[start:stop],
+        "after": text[stop : stop + AROUND],
+    }
