@@ -4,6 +4,7 @@ import { api } from "../api.js";
 import { h, one, pageData, toast } from "../dom.js";
 import { t } from "../i18n.js";
 import { addKeys } from "../keyboard.js";
+import { CompareTokens } from "./compare_tokens.js";
 import { estimates } from "./layout.js";
 import { drawStep } from "./step_view.js";
 import { Steps } from "./steps.js";
@@ -54,6 +55,7 @@ async function start(root) {
   /** @param {number} index */
   function draw(index) {
     const row = h("div", { class: "compare-row" });
+    row.addEventListener("click", () => tokens.show(index));
     if (divergence && index === divergence.step) {
       row.append(h("p", { class: "compare-divergence" }, describe(divergence)));
     }
@@ -64,6 +66,11 @@ async function start(root) {
     return row;
   }
 
+  const tokens = new CompareTokens(/** @type {HTMLDetailsElement} */ (need("[data-tokens]")), sides.map((side) => side.steps));
+  const goTo = (/** @type {number} */ step) => {
+    list.goTo(step);
+    tokens.show(step);
+  };
   const list = new WindowedList(need("[data-transcript]"), {
     heights: Float64Array.from({ length: count }, (_, i) => Math.max(heights[0][i] ?? 0, heights[1][i] ?? 0)),
     draw,
@@ -78,10 +85,10 @@ async function start(root) {
   const go = /** @type {HTMLButtonElement} */ (need("[data-divergence]"));
   verdict.textContent = divergence ? describe(divergence) : t("They are the same, step by step.");
   go.disabled = !divergence;
-  go.addEventListener("click", () => divergence && list.goTo(divergence.step));
-  if (divergence) list.goTo(divergence.step);
+  go.addEventListener("click", () => divergence && goTo(divergence.step));
+  goTo(divergence?.step ?? 0);
   const move = (/** @type {number} */ by) => {
-    list.goTo(Math.min(count - 1, Math.max(0, (list.pinned ?? list.top) + by)));
+    goTo(Math.min(count - 1, Math.max(0, (list.pinned ?? list.top) + by)));
     return true;
   };
   addKeys({ j: () => move(1), k: () => move(-1) });

@@ -24,6 +24,7 @@ export class Inspector {
     this.asked = 0;
     this.timer = 0;
     this.colouring = /** @type {HTMLSelectElement} */ (one("[data-colouring]", root));
+    this.record = /** @type {HTMLSelectElement} */ (one("[data-record]", root));
     this.showIds = /** @type {HTMLInputElement} */ (one("[data-show-ids]", root));
     this.tabs = all("[role=tab]", root);
     for (const tab of this.tabs) {
@@ -31,6 +32,7 @@ export class Inspector {
       tab.addEventListener("keydown", (event) => this.#walk(event));
     }
     this.colouring.addEventListener("change", () => this.#load());
+    this.record.addEventListener("change", () => this.#load());
     this.showIds.addEventListener("change", () => this.#load());
   }
 
@@ -102,16 +104,27 @@ export class Inspector {
 
   /** @param {HTMLElement} box @param {() => boolean} current */
   async #drawTokens(box, current) {
-    const step = await this.steps.whole(this.step);
+    const [step, trained] = await Promise.all([this.steps.whole(this.step), this.steps.trained(this.step, Number(this.record.value || 0))]);
     if (!current()) return;
+    this.#offerRecords(trained);
     if (!step.tokens.length) {
       box.replaceChildren(h("p", { class: "muted" }, t("The policy sampled no tokens in this step.")));
       return;
     }
-    drawTokens(box, step.tokens, /** @type {any} */ (this.colouring.value));
+    drawTokens(box, step.tokens, trained, this.colouring.value);
     if (step.more.tokens) {
       box.append(h("p", { class: "small muted" }, t("The first %(shown)s of %(total)s tokens.", { shown: step.tokens.length, total: step.more.tokens })));
     }
+  }
+
+  /** A choice where several trainer steps had the trajectory. @param {import("./steps.js").TrainedStep} trained */
+  #offerRecords(trained) {
+    const chosen = String(trained.record ?? 0);
+    this.record.replaceChildren(
+      ...trained.records.map((one, index) => h("option", { value: index }, t("trainer step %(step)s, attempt %(attempt)s", { step: one.step, attempt: one.attempt }))),
+    );
+    this.record.value = chosen;
+    /** @type {HTMLElement} */ (this.record.closest("label")).hidden = trained.records.length < 2;
   }
 
   /** @param {HTMLElement} box @param {() => boolean} current */

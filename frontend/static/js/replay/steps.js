@@ -10,6 +10,9 @@ const KEPT = 40; // pages
  * @typedef {{index: number, segment: number, start: number, stop: number, text: string, answer: string | null, reward: number | null,
  *   detour: boolean, call: Call | null, more: Record<string, number>, tokens?: Token[]}} Step
  * @typedef {{id: number, text: string | null, logprob: number, version: number, trained: boolean}} Token
+ * @typedef {{attempt: number, step: number, version: number, tokens: number, left_out: string}} TrainedRecord
+ * @typedef {{records: TrainedRecord[], record: number | null, start: number, stop: number,
+ *   columns: Record<string, (number | string | null)[] | null> | null}} TrainedStep what training saw of a step's tokens
  * @typedef {{tools: string[], errors: string[], tool: number[], error: number[], duration_s: (number|null)[], tokens: number[],
  *   chars: number[], segment: number[], reward: (number|null)[], detour: boolean[], answer: boolean[]}} Outline
  */
@@ -54,6 +57,16 @@ export class Steps {
   async whole(index) {
     const answer = await api(`trajectories/${this.trajectory}/steps?from=${index}&count=1`);
     return answer.steps[0];
+  }
+
+  /**
+   * What training saw of a step's tokens.
+   * @param {number} index
+   * @param {number} [record] which of the trainer's steps, the newest unless given
+   * @returns {Promise<TrainedStep>}
+   */
+  trained(index, record = 0) {
+    return api(`trajectories/${this.trajectory}/steps/${index}/trained?record=${record}`);
   }
 
   /** @param {number} page */
