@@ -31,12 +31,12 @@ def keyset(
     names = [name.removeprefix("-") for name in order]
     ordered = queryset.order_by(*order)
     if cursor:
-        ordered = ordered.filter(_after(order, _decode(cursor, len(order))))
+        ordered = ordered.filter(_after(order, decode_cursor(cursor, len(order))))
     rows = list(ordered[: limit + 1])
     if len(rows) <= limit:
         return Page(rows, None)
     last = rows[limit - 1]
-    return Page(rows[:limit], _encode([getattr(last, name) for name in names]))
+    return Page(rows[:limit], encode_cursor([getattr(last, name) for name in names]))
 
 
 def _after(order: tuple[str, ...], values: list[Any]) -> Q:
@@ -50,12 +50,12 @@ def _after(order: tuple[str, ...], values: list[Any]) -> Q:
     return found
 
 
-def _encode(values: list[Any]) -> str:
+def encode_cursor(values: list[Any]) -> str:
     plain = [{"t": v.isoformat()} if isinstance(v, datetime) else v for v in values]
     return base64.urlsafe_b64encode(json.dumps(plain).encode()).decode().rstrip("=")
 
 
-def _decode(cursor: str, count: int) -> list[Any]:
+def decode_cursor(cursor: str, count: int) -> list[Any]:
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         if not isinstance(values, list) or len(values) != count:

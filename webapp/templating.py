@@ -250,6 +250,19 @@ def pairs(mapping: dict[str, Any] | None) -> list[tuple[str, Any]]:
 
 
 @register.filter
+def item(given: Any, name: str) -> Any:
+    """The entry of a mapping; None where there is none."""
+    return given.get(name)
+
+
+@register.filter
+def half_width(interval: Any, share: bool = False) -> SafeString | str:
+    """Half of an interval that lies evenly around its value; of shares in percentage points."""
+    half = (interval.upper - interval.lower) / 2
+    return f"{100 * half:.1f}" if share else number(half, 2)
+
+
+@register.filter
 def unlocalised(value: float) -> str:
     """A number for an attribute, whatever the language of the page."""
     return f"{value:g}"

@@ -164,6 +164,33 @@ class Client:
         query = {"q": q, "sort": sort, "project": project, "archived": archived}
         return list(self._paged("/runs", limit, query))
 
+    def run_groups(
+        self,
+        by: str = "variant",
+        q: str = "",
+        *,
+        metrics: str = "success,reward",
+        sort: str = "-newest",
+        project: str | None = None,
+        archived: bool = False,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """Runs in groups by a path of the spec, or by all of it but the seed (variant), with the
+        mean of each metric over the runs and its 95% interval."""
+        query: dict[str, Any] = {"q": q, "by": by, "metrics": metrics, "sort": sort}
+        return list(
+            self._paged("/run-groups", limit, {**query, "project": project, "archived": archived})
+        )
+
+    def saved_view(self, page: str, name: str, project: str | None = None) -> dict[str, Any]:
+        """A saved view of a page by its name, one's own before the team's. Raises RefusedError."""
+        found = self.http.get("/saved-views", page=page, project=project)
+        named = [one for one in found if one["name"].lower() == name.lower()]
+        if not named:
+            there = ", ".join(repr(one["name"]) for one in found) or "none is saved"
+            raise RefusedError(f"There is no view {name!r} of {page}: {there}.")
+        return dict(min(named, key=lambda one: bool(one["shared"])))
+
     def run(self, run: str) -> dict[str, Any]:
         """A run with its spec, attempts and stages."""
         found: dict[str, Any] = self.http.get(f"/runs/{self.run_id(run)}")

@@ -101,6 +101,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("DELETE", "comments/{pk}"): {},
     ("POST", "queues"): {"run": "runs", "name": "New"},
     ("PATCH", "queues/{pk}"): {"closed": True},
+    ("POST", "run-changes"): {"project": "projects", "action": "tag", "tag": "x", "all": True},
     ("POST", "saved-views"): {"project": "projects", "page": "runs", "name": "V", "shared": True},
     ("PATCH", "saved-views/{view_id}"): {"name": "W"},
     ("DELETE", "saved-views/{view_id}"): {},
@@ -163,6 +164,7 @@ PLAIN = """
     record state subject
     state subject
     replace
+    action all by is_default metrics page query shared tag
 """
 
 

@@ -1,7 +1,8 @@
 """The filter language of runs: `status:running algo:cispo success>0.5 tag:baseline some text`.
 
     word            in name, notes, experiment or id
-    key:value       status, algo, tag, experiment, user, id, or spec.<path>; `-key:value` negates
+    key:value       status, algo, tag, experiment, user, id, variant, or spec.<path>;
+                    `-key:value` negates
     metric>number   newest value; > >= < <= =; a metric's name or its short word
     created>2026-11-30   also with <, in UTC
 
@@ -81,6 +82,7 @@ KEYS: dict[str, Callable[[str], Q]] = {
     "user": _user,
     "id": lambda value: Q(pk=value),
     "name": lambda value: Q(name__icontains=value),
+    "variant": lambda value: Q(variant=value),
     "code": lambda value: Q(code_version__startswith=value),
 }
 

@@ -49,13 +49,8 @@ def list_runs(
 
     Runs without the metric come last in both directions.
     """
-    runs = visible(Run.objects.all(), actor).select_related("experiment", "created_by", "project")
-    runs = runs.filter(archived_at__isnull=not archived)
-    if project:
-        runs = runs.filter(project_id=project)
-    if experiment:
-        runs = runs.filter(experiment_id=experiment)
-    runs = filter_runs(runs, q)
+    runs = find_runs(actor, project=project, experiment=experiment, q=q, archived=archived)
+    runs = runs.select_related("experiment", "created_by", "project")
     sign, word = ("-", sort[1:]) if sort.startswith("-") else ("", sort)
     if not word:
         raise invalid_field("sort", f"Sort by {', '.join(SORTS)} or a metric's name.")
@@ -66,6 +61,23 @@ def list_runs(
     finite = NullIf("sorted_by", Value("NaN", output_field=FloatField()))
     runs = runs.annotate(sort_value=Coalesce(finite, last))
     return keyset(runs, (sign + "sort_value", sign + "id"), cursor, limit)
+
+
+def find_runs(
+    actor: Actor,
+    *,
+    project: str | None = None,
+    experiment: str | None = None,
+    q: str = "",
+    archived: bool = False,
+) -> QuerySet[Run]:
+    """The actor's runs for which the filter holds, in no order."""
+    runs = visible(Run.objects.all(), actor).filter(archived_at__isnull=not archived)
+    if project:
+        runs = runs.filter(project_id=project)
+    if experiment:
+        runs = runs.filter(experiment_id=experiment)
+    return filter_runs(runs, q)
 
 
 def active_runs(actor: Actor, project: str | None = None) -> QuerySet[Run]:
@@ -190,20 +202,23 @@ def compare(runs: list[Run]) -> Comparison:
 
 def config_differences(specs: list[dict[str, Any]]) -> list[Difference]:
     """The fields whose values are not the same in all specs, by path."""
-    flat = [dict(_flat(spec)) for spec in specs]
+    flat = [dict(flat_spec(spec)) for spec in specs]
     paths = sorted(set().union(*flat)) if flat else []
     rows = [Difference(path, [fields.get(path) for fields in flat]) for path in paths]
     return [row for row in rows if any(value != row.values[0] for value in row.values)]
 
 
-def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+def flat_spec(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """(path, value) of every leaf; a list of plain values is one."""
     if isinstance(value, dict) and value:
         pairs = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
         pairs = [(str(index), item) for index, item in enumerate(value)]
     else:
         return [(path, value)]
-    return [leaf for key, item in pairs for leaf in _flat(item, f"{path}.{key}" if path else key)]
+    return [
+        leaf for key, item in pairs for leaf in flat_spec(item, f"{path}.{key}" if path else key)
+    ]
 
 
 def rows_of(version: DatasetVersion, start: int, count: int) -> list[dict[str, Any]]:

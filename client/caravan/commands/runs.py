@@ -1,6 +1,7 @@
 """`caravan runs`, `watch`, `stop`, `resume`, `archive` and `delete`."""
 
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 import typer
 
@@ -19,6 +20,7 @@ from caravan.commands.shared import (
 from caravan.commands.watch import COMPLETION, follow
 from caravan.text import one_line
 
+NEWEST = "-created"
 COLOURS = {
     "running": "green",
     "succeeded": "bold green",
@@ -41,21 +43,59 @@ def runs(
         typer.Argument(metavar="[FILTER]...", help="As status:running success>0.5 tag:baseline"),
     ] = [],  # noqa: B006
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5000)] = 20,
-    sort: Annotated[str, typer.Option(help="created, name, state or a metric.")] = "-created",
+    sort: Annotated[str, typer.Option(help="created, name, state or a metric.")] = NEWEST,
     archived: Annotated[bool, typer.Option("--archived", help="Those put away.")] = False,
+    view: Annotated[str, typer.Option(help="A saved view: its filter and its order.")] = "",
+    group: Annotated[
+        str, typer.Option(help="Means over runs that agree in a config field, or in `variant`.")
+    ] = "",
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, the newest first; a filter chooses among them."""
+    """List runs, the newest first; a filter chooses among them.
+
+    `--group variant` takes repeats of one config with other seeds together.
+    """
+    q = " ".join(words)
     with connect() as client:
-        found = client.runs(
-            " ".join(words), sort=sort, project=project, archived=archived, limit=limit
-        )
+        if view:
+            saved = dict(parse_qsl(client.saved_view("runs", view, project)["query"]))
+            q = " ".join(part for part in (saved.get("q", ""), q) if part)
+            sort = saved.get("sort", sort) if sort == NEWEST else sort
+            group, archived = group or saved.get("group", ""), archived or "archived" in saved
+        if group:
+            order = "-newest" if sort == NEWEST else sort
+            groups = client.run_groups(
+                group, q, sort=order, project=project, archived=archived, limit=limit
+            )
+            _show_groups(groups, group, as_json)
+            return
+        found = client.runs(q, sort=sort, project=project, archived=archived, limit=limit)
     if as_json:
         emit(found)
         return
     headings = ("id", "name", "state", "step", "completion", "experiment", "launched")
-    show(headings, map(_row, found), "No runs." if words else "No runs yet: `caravan launch`.")
+    show(headings, map(_row, found), "No runs." if q else "No runs yet: `caravan launch`.")
+
+
+def _show_groups(groups: list[dict[str, Any]], by: str, as_json: bool) -> None:
+    if as_json:
+        emit(groups)
+        return
+    names = list(groups[0]["metrics"]) if groups else []
+    rows = [
+        (one["key"], one["n"], *(mean(one["metrics"][name]) for name in names), one["runs"][0])
+        for one in groups
+    ]
+    show((by, "runs", *names, "newest"), rows, "No runs.")
+
+
+def mean(found: dict[str, Any] | None) -> str | None:
+    """Mean, 95% interval, and of how many runs."""
+    if found is None:
+        return None
+    ends = f" [{found['lower']:.4g}, {found['upper']:.4g}]" if found["lower"] is not None else ""
+    return f"{found['mean']:.4g}{ends} n={found['n']}"
 
 
 def watch(run: RunArgument, as_json: AsJson = False) -> None:

@@ -1,15 +1,38 @@
-/** Runs: the column picker, and live states of the rows that are shown. */
+/** Runs: the pickers of columns and groups, and live states of the rows that are shown. */
 
 import { all, one } from "./dom.js";
 import { subscribe } from "./live.js";
 
-const columns = /** @type {HTMLFormElement | null} */ (one("[data-columns]"));
-columns?.addEventListener("change", () => {
-  const chosen = /** @type {HTMLInputElement[]} */ (all("[data-column]", columns)).filter((box) => box.checked).map((box) => box.value);
+const picker = /** @type {HTMLElement | null} */ (one("[data-columns]"));
+
+/** Open the page anew with other parameters. @param {Record<string, string>} changes */
+function go(changes) {
   const query = new URLSearchParams(location.search);
-  query.set("columns", chosen.join(","));
-  query.delete("cursor");
+  for (const [name, value] of Object.entries(changes)) {
+    if (value) query.set(name, value);
+    else query.delete(name);
+  }
+  for (const name of ["cursor", "open", "find"]) query.delete(name);
   location.search = query.toString();
+}
+
+picker?.addEventListener("change", (event) => {
+  const box = /** @type {HTMLInputElement} */ (event.target);
+  if (!box.matches("[data-column]")) return;
+  const boxes = /** @type {HTMLInputElement[]} */ (all("[data-column]", picker));
+  const chosen = new Set(boxes.filter((other) => other.checked).map((other) => other.value));
+  // Those of the address keep their order; what is new comes last.
+  const before = (new URLSearchParams(location.search).get("columns") || "").split(",").filter((name) => chosen.has(name));
+  if (box.checked) chosen.add(box.value);
+  else chosen.delete(box.value);
+  go({ columns: [...new Set([...before, ...chosen])].filter((name) => chosen.has(name)).join(",") });
+});
+
+document.addEventListener("click", (event) => {
+  const link = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("[data-group]"));
+  if (!link) return;
+  event.preventDefault();
+  go({ group: link.dataset.group || "", sort: "" });
 });
 
 const table = /** @type {HTMLElement} */ (one("#runs-table"));

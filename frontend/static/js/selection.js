@@ -1,6 +1,14 @@
 /** Rows that can be selected: the bar with what can be done to them, and the box that takes all. */
 
 import { all, one } from "./dom.js";
+import { number } from "./format.js";
+
+const MOST_COMPARED = 50;
+
+/** The ids that are chosen; a box of a group holds those of its runs. @param {HTMLInputElement[]} boxes */
+function idsOf(boxes) {
+  return [...new Set(boxes.flatMap((box) => box.value.split(",")))];
+}
 
 function refresh() {
   const boxes = /** @type {HTMLInputElement[]} */ (all("input[data-select]"));
@@ -9,27 +17,43 @@ function refresh() {
   const bar = one("[data-selection-bar]");
   if (!(bar instanceof HTMLElement)) return;
   bar.hidden = chosen.length === 0;
+  const everything = /** @type {HTMLInputElement | null} */ (one("[data-all]"));
+  const ids = idsOf(chosen);
   const count = one("[data-selection-count]", bar);
-  if (count) count.textContent = String(chosen.length);
+  const take = /** @type {HTMLElement | null} */ (one("[data-take-all]", bar));
+  if (count) count.textContent = number(everything?.value ? Number(take?.dataset.takeAll) : ids.length);
+  if (take) take.hidden = Boolean(everything?.value);
   const compare = /** @type {HTMLAnchorElement|null} */ (one("[data-compare]", bar));
   if (compare) {
-    compare.href = `${compare.dataset.compare}?runs=${chosen.map((box) => box.value).join(",")}`;
-    compare.toggleAttribute("aria-disabled", chosen.length < 2);
-    compare.setAttribute("aria-disabled", String(chosen.length < 2));
+    const group = compare.dataset.compareGroup;
+    compare.href = `${compare.dataset.compare}?runs=${ids.join(",")}${group ? `&group=${encodeURIComponent(group)}` : ""}`;
+    compare.setAttribute("aria-disabled", String(ids.length < 2 || ids.length > MOST_COMPARED || Boolean(everything?.value)));
   }
+}
+
+/** Whether the filter's runs are meant, those of other pages too. @param {boolean} on */
+function takeAll(on) {
+  const everything = /** @type {HTMLInputElement | null} */ (one("[data-all]"));
+  if (everything) everything.value = on ? "1" : "";
 }
 
 export function startSelection() {
   document.addEventListener("change", (event) => {
     const box = /** @type {HTMLInputElement} */ (event.target);
+    if (!box.matches("[data-select], [data-select-all]")) return;
+    takeAll(false);
     if (box.matches("[data-select-all]")) {
       for (const other of /** @type {HTMLInputElement[]} */ (all("input[data-select]"))) other.checked = box.checked;
     }
-    if (box.matches("[data-select], [data-select-all]")) refresh();
+    refresh();
   });
   document.addEventListener("click", (event) => {
-    const link = /** @type {Element} */ (event.target).closest('[data-compare][aria-disabled="true"]');
-    if (link) event.preventDefault();
+    const target = /** @type {Element} */ (event.target);
+    if (target.closest('[data-compare][aria-disabled="true"]')) event.preventDefault();
+    if (target.closest("[data-take-all]")) {
+      takeAll(true);
+      refresh();
+    }
   });
   document.body.addEventListener("htmx:afterSettle", refresh);
   refresh();

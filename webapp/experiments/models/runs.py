@@ -76,6 +76,16 @@ class Run(models.Model):
     tags = ArrayField(models.CharField(max_length=40), default=list)
     spec = models.JSONField()
     spec_hash = models.CharField(max_length=64)
+    # What repeats with other seeds have in common: a digest of the spec but for seed and labels.
+    variant = models.GeneratedField(
+        expression=models.Func(
+            "spec",
+            template="md5(((%(expressions)s - '{seed,name,description,tags}'::text[])"
+            " #- '{config,seed}'::text[])::text)",
+        ),
+        output_field=models.CharField(max_length=32),
+        db_persist=True,
+    )
     code_version = models.CharField(max_length=64, blank=True)
     reward_scheme = models.ForeignKey(
         "RewardSchemeVersion", null=True, on_delete=models.PROTECT, related_name="runs"

@@ -13,6 +13,7 @@ from webapp.experiments.services.attempts import (
     submitted,
 )
 from webapp.experiments.services.blobs import not_uploaded, put_upload, remove_unused_blob
+from webapp.experiments.services.bulk import Changed, change_runs
 from webapp.experiments.services.checkpoints import prune_checkpoints, remove_checkpoint
 from webapp.experiments.services.control import (
     end_interrupted,
@@ -68,6 +69,7 @@ __all__ = [
     "HEARTBEAT_S",
     "JOB_HEARTBEAT_S",
     "Begun",
+    "Changed",
     "Claim",
     "Launch",
     "Redeemed",
@@ -80,6 +82,7 @@ __all__ = [
     "archive_experiment",
     "begin_external",
     "cancel_job",
+    "change_runs",
     "check_spec",
     "claim",
     "claim_job",
