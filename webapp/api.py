@@ -14,6 +14,7 @@ from webapp.rest.auth import BearerAuth, SessionAuth
 from webapp.rest.idempotency import AnsweredError
 from webapp.rest.problem_json import answer_with_problems
 from webapp.reviews.api import router as trajectories
+from webapp.reviews.inbox_api import router as inbox
 from webapp.reviews.queue_api import router as queues
 from webapp.reviews.search_api import router as search
 
@@ -46,5 +47,7 @@ def openapi(request: HttpRequest) -> Any:
     return api.get_openapi_schema(path_prefix="/api/v1/")
 
 
-for area in (accounts, webhooks, views, experiments, monitoring, trajectories, queues, search):
+for area in (
+    accounts, webhooks, views, experiments, monitoring, trajectories, queues, search, inbox,
+):  # fmt: skip
     api.add_router("", area)

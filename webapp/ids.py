@@ -84,3 +84,7 @@ def webhook_id() -> str:
 
 def view_id() -> str:
     return new_id("view")
+
+
+def notice_id() -> str:
+    return new_id("ntc")

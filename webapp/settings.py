@@ -97,6 +97,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "webapp.pages.frame",
+                "webapp.reviews.inbox_pages.frame",
             ],
             "builtins": ["webapp.templating"],
         },

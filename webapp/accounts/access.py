@@ -34,6 +34,7 @@ PROJECT_OF = {
     "reviews.Queue": "project",
     "reviews.QueueItem": "queue__project",
     "sweeps.Sweep": "project",
+    "reviews.Notice": "project",
 }
 
 

@@ -179,7 +179,13 @@ def add_comment(request: HttpRequest, pk: str, data: schemas.NewComment) -> Any:
     """Editors comment on a trajectory, on a step, or on a span of characters of a step."""
     row = _trajectory(request, pk, Role.EDITOR)
     actor = access.actor_of(request)
-    made = services.add_comment(row, actor.user, data.text, data.step, data.field, data.span)
+    thread = None
+    if data.reply_to is not None:
+        comments = Comment.objects.select_related("reply_to")
+        thread = access.get(comments, data.reply_to, actor)
+    made = services.add_comment(
+        row, actor.user, data.text, data.step, data.field, data.span, thread
+    )
     return Status(201, schemas.comment(made, actor, access.require(actor, row.project_id)))
 
 

@@ -1,5 +1,7 @@
 """Index rows of stored trajectories, what people say about them, and review queues."""
 
+from typing import cast
+
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -10,6 +12,7 @@ from django.db.models.functions import Lower
 from webapp import ids
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Attempt, Run
+from webapp.reviews.rubric import Choice
 
 USER = settings.AUTH_USER_MODEL
 
@@ -119,6 +122,10 @@ class Comment(models.Model):
     start = models.PositiveIntegerField(null=True)  # of a span: characters of the field
     stop = models.PositiveIntegerField(null=True)
     text = models.TextField(max_length=10_000)  # Markdown
+    # The first comment of its thread. Deleting that one deletes no answer.
+    reply_to = models.ForeignKey(
+        "self", null=True, on_delete=models.SET_NULL, related_name="replies"
+    )
     author = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
     edited_at = models.DateTimeField(null=True)
@@ -126,6 +133,25 @@ class Comment(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["trajectory", "created_at"], name="comment_in_order")]
+
+
+class Notice(models.Model):
+    """Tells a person of a comment; at most one of each comment."""
+
+    id = models.CharField(primary_key=True, max_length=24, default=ids.notice_id, editable=False)
+    user = models.ForeignKey(USER, on_delete=models.CASCADE, related_name="notices")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE)
+    comment = models.ForeignKey(Comment, on_delete=models.CASCADE, related_name="notices")
+    kind = models.CharField(max_length=7, choices=[("mention", "mention"), ("reply", "reply")])
+    created_at = models.DateTimeField(auto_now_add=True)
+    read_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "comment"], name="notice_once")]
+        indexes = [
+            models.Index(fields=["user", "-created_at", "-id"], name="notice_newest"),
+            models.Index(fields=["user"], name="notice_unread", condition=models.Q(read_at=None)),
+        ]
 
 
 class Queue(models.Model):
@@ -136,9 +162,13 @@ class Queue(models.Model):
     name = models.CharField(max_length=120)
     instructions = models.TextField(blank=True, max_length=20_000)  # Markdown
     rubric = models.JSONField()  # reviews.rubric.Rubric
+    style = models.CharField(
+        max_length=8, choices=[("single", "single"), ("pairwise", "pairwise")], default="single"
+    )
     reviews_per_item = models.PositiveSmallIntegerField(default=1)  # 2: blind double review
     run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="queues")
     filter = models.JSONField(default=dict)  # reviews.queries.Filter that filled it
+    sample = models.CharField(max_length=13, default="newest")  # reviews.sampling.Kind
     assignees = models.ManyToManyField(User, related_name="review_queues")
     created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -152,33 +182,89 @@ class Queue(models.Model):
 
 
 class QueueItem(models.Model):
-    """One trajectory in a queue; its place in it is its position."""
+    """One trajectory in a queue, or two to choose from; its place in it is its position."""
 
     id = models.CharField(
         primary_key=True, max_length=24, default=ids.queue_item_id, editable=False
     )
     queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="items")
     trajectory = models.ForeignKey(Trajectory, on_delete=models.CASCADE)
+    other = models.ForeignKey(  # the second of two, where the queue is pairwise
+        Trajectory, null=True, on_delete=models.CASCADE, related_name="+"
+    )
     position = models.PositiveIntegerField()
+    reason = models.JSONField(default=dict)  # why the sample took it, see reviews.sampling
+    outcome = models.CharField(max_length=8, default="open")  # reviews.rubric.Outcome
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["queue", "position"], name="queue_position_once"),
-            models.UniqueConstraint(fields=["queue", "trajectory"], name="queue_trajectory_once"),
+            models.UniqueConstraint(
+                fields=["queue", "trajectory"],
+                condition=models.Q(other=None),
+                name="queue_trajectory_once",
+            ),
+            models.UniqueConstraint(fields=["queue", "trajectory", "other"], name="queue_two_once"),
         ]
+        indexes = [models.Index(fields=["queue", "outcome"], name="queue_item_by_outcome")]
+
+
+class Claim(models.Model):
+    """A person works on an item until the lease ends; others get the next one meanwhile."""
+
+    item = models.ForeignKey(QueueItem, on_delete=models.CASCADE, related_name="claims")
+    user = models.ForeignKey(USER, on_delete=models.CASCADE, related_name="+")
+    claimed_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["item", "user"], name="claim_once")]
 
 
 class Verdict(models.Model):
-    """What one reviewer says about one item."""
+    """What one reviewer says about one item: accepted or not, or which of two is better."""
 
     item = models.ForeignKey(QueueItem, on_delete=models.CASCADE, related_name="verdicts")
     reviewer = models.ForeignKey(USER, on_delete=models.PROTECT, related_name="+")
-    accepted = models.BooleanField()
+    accepted = models.BooleanField(null=True)  # of a single item
+    preferred = models.CharField(max_length=6, blank=True)  # of two: first | second | same
+    adjudicates = models.BooleanField(default=False)  # ends a dispute of others
     labels = models.JSONField(default=list)
     scores = models.JSONField(default=dict)  # {scale: number}
     note = models.TextField(blank=True, max_length=10_000)  # Markdown
     created_at = models.DateTimeField(auto_now_add=True)
     changed_at = models.DateTimeField(auto_now=True)
 
+    @property
+    def choice(self) -> Choice:
+        if self.accepted is None:
+            return cast(Choice, self.preferred)
+        return "accepted" if self.accepted else "rejected"
+
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["item", "reviewer"], name="verdict_once")]
+        constraints = [
+            models.UniqueConstraint(fields=["item", "reviewer"], name="verdict_once"),
+            models.UniqueConstraint(
+                fields=["item"],
+                condition=models.Q(adjudicates=True),
+                name="verdict_adjudicates_once",
+            ),
+        ]
+
+
+class StepMark(models.Model):
+    """What one reviewer says about one step of a reviewed trajectory."""
+
+    item = models.ForeignKey(QueueItem, on_delete=models.CASCADE, related_name="marks")
+    reviewer = models.ForeignKey(USER, on_delete=models.PROTECT, related_name="+")
+    step = models.PositiveIntegerField()
+    mark = models.CharField(
+        max_length=7, choices=[(name, name) for name in ("good", "neutral", "bad")]
+    )
+    note = models.TextField(blank=True, max_length=2_000)
+    changed_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["item", "reviewer", "step"], name="step_mark_once")
+        ]

@@ -1,5 +1,6 @@
 """Pages of trajectories: the list of a run, the replay, two replays side by side."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -44,9 +45,11 @@ def run_trajectories(request: HttpRequest, run: Run) -> HttpResponse:
     return show(request, "reviews/run_trajectories.html", context)
 
 
-def given_filter(request: HttpRequest) -> tuple[queries.Filter, str]:
-    """The filter in the address, and what is wrong with it."""
-    given = {name: value for name, value in request.GET.items() if value and name not in PASSING}
+def given_filter(request: HttpRequest, others: tuple[str, ...] = ()) -> tuple[queries.Filter, str]:
+    """The filter in the address, and what is wrong with it; `others` there are no part of it."""
+    given = {
+        name: value for name, value in request.GET.items() if value and name not in PASSING + others
+    }
     try:
         return queries.Filter.model_validate(given), ""
     except ValidationError as error:
@@ -68,7 +71,11 @@ def replay_context(request: HttpRequest, trajectory: Trajectory) -> tuple[dict[s
         "section": "runs",
         "trajectory": trajectory,
         "group": group,
-        "data": {"id": trajectory.id, "may_comment": role.rank >= Role.EDITOR.rank},
+        "data": {
+            "id": trajectory.id,
+            "project": trajectory.project_id,
+            "may_comment": role.rank >= Role.EDITOR.rank,
+        },
     }
     context |= _neighbours(trajectory, group)
     try:
@@ -106,11 +113,15 @@ def compare(request: HttpRequest) -> HttpResponse:
     actor = access.actor_of(request)
     sides = [access.get(TRAJECTORIES, request.GET.get(name, ""), actor) for name in ("a", "b")]
     request.page_project = sides[0].project  # type: ignore[attr-defined]
-    context = {
+    response = render(request, "reviews/compare.html", comparison_context(sides))
+    patch_vary_headers(response, ["Cookie"])
+    return response
+
+
+def comparison_context(sides: Sequence[Trajectory]) -> dict[str, Any]:
+    """What the page of two trajectories shows before its script runs."""
+    return {
         "section": "runs",
         "sides": sides,
         "data": {"a": sides[0].pk, "b": sides[1].pk},
     }
-    response = render(request, "reviews/compare.html", context)
-    patch_vary_headers(response, ["Cookie"])
-    return response

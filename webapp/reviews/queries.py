@@ -1,18 +1,15 @@
-"""Reading index rows, comments and queues: lists with filters, groups, threads, progress."""
+"""Reading index rows of trajectories, and comments: lists with filters, groups, threads."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Q, QuerySet
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from engine.records.trajectory import StopReason
-from webapp.accounts.models import Project, User
 from webapp.experiments.models import Run
 from webapp.paging import MAX_PAGE, Page, keyset
-from webapp.reviews.models import Comment, Queue, QueueItem, Trajectory, Verdict
-from webapp.reviews.rubric import Agreement, Outcome, agreement, outcome
+from webapp.reviews.inbox import inbox as inbox
+from webapp.reviews.models import Comment, Trajectory
 
 PAGE = 50
 NEWEST_FIRST = ("-cursor", "-id")
@@ -94,96 +91,3 @@ def categories_of(run: Run) -> list[str]:
     """The categories that occur, for the filter's choices."""
     found = Trajectory.objects.filter(run=run).order_by("category")
     return list(found.values_list("category", flat=True).distinct())
-
-
-def queues_of(project: Project) -> QuerySet[Queue]:
-    """The newest first, each with `item_count` and `verdict_count`."""
-    return (
-        Queue.objects.filter(project=project)
-        .select_related("run", "created_by")
-        .prefetch_related("assignees")
-        .annotate(
-            item_count=Count("items", distinct=True),
-            verdict_count=Count("items__verdicts", distinct=True),
-        )
-        .order_by("-created_at")
-    )
-
-
-@dataclass(frozen=True)
-class JudgedItem:
-    item: QueueItem
-    outcome: Outcome
-    verdicts: list[Verdict]  # those that the person who asks may see
-
-
-@dataclass(frozen=True)
-class QueueState:
-    """Where a queue stands. `reviewers`: (person, verdicts given, of these accepting)."""
-
-    items: list[JudgedItem]
-    counts: dict[Outcome, int]
-    reviewers: list[tuple[User, int, int]]
-    agreement: Agreement | None
-    mine: int  # verdicts of the person who asks
-
-
-def queue_state(queue: Queue, user: User) -> QueueState:
-    """All of a queue's items with their outcomes, as `user` may see them.
-
-    Double review is blind: others' verdicts show once the item is complete, or judged by oneself.
-    """
-    items = queue.items.select_related("trajectory").prefetch_related("verdicts__reviewer")
-    judged: list[JudgedItem] = []
-    given: dict[int, tuple[User, int, int]] = {}
-    pairs: list[tuple[bool, bool]] = []
-    for item in items.order_by("position"):
-        verdicts = sorted(item.verdicts.all(), key=lambda verdict: verdict.created_at)
-        found = outcome([verdict.accepted for verdict in verdicts], queue.reviews_per_item)
-        if len(verdicts) >= 2:
-            pairs.append((verdicts[0].accepted, verdicts[1].accepted))
-        for verdict in verdicts:
-            _, count, accepted = given.get(verdict.reviewer_id, (verdict.reviewer, 0, 0))
-            given[verdict.reviewer_id] = (
-                verdict.reviewer,
-                count + 1,
-                accepted + verdict.accepted,
-            )
-        own = [verdict for verdict in verdicts if verdict.reviewer_id == user.pk]
-        shown = verdicts if own or found != "open" else []
-        judged.append(JudgedItem(item, found, shown))
-    outcomes: tuple[Outcome, ...] = ("accepted", "rejected", "disputed", "open")
-    return QueueState(
-        items=judged,
-        counts={name: sum(one.outcome == name for one in judged) for name in outcomes},
-        reviewers=sorted(given.values(), key=lambda row: -row[1]),
-        agreement=agreement(pairs),
-        mine=given.get(user.pk, (user, 0, 0))[1],
-    )
-
-
-def waiting_for(user: User) -> QuerySet[Queue]:
-    """Open queues assigned to a person that still have something for them, with `left`."""
-    given = (
-        Verdict.objects.filter(item=OuterRef("pk"))
-        .order_by()
-        .values("item")
-        .annotate(count=Count("pk"))
-        .values("count")
-    )
-    unjudged = (
-        QueueItem.objects.filter(queue=OuterRef("pk"))
-        .exclude(verdicts__reviewer=user)
-        .annotate(given=Coalesce(Subquery(given), 0))
-        .filter(given__lt=OuterRef("reviews_per_item"))
-        .order_by()
-        .values("queue")
-        .annotate(left=Count("pk"))
-        .values("left")
-    )
-    return (
-        Queue.objects.filter(assignees=user, closed_at=None)
-        .annotate(left=Coalesce(Subquery(unjudged), 0))
-        .filter(left__gt=0)
-        .order_by("created_at")
-    )

@@ -1,122 +1,52 @@
-"""REST of review queues."""
+"""REST of review queues: made, judged, turned into dataset versions."""
 
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from ninja import Router, Schema, Status
-from pydantic import Field
+from ninja import Query, Router, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments.models import Dataset, Run
 from webapp.rest.etags import check_match, etag_of, tagged
-from webapp.reviews import queries, services
-from webapp.reviews.models import Queue, QueueItem, Verdict
-from webapp.reviews.rubric import Rubric
+from webapp.reviews import queries, queue_queries, services
+from webapp.reviews import queue_schemas as schemas
+from webapp.reviews.models import Queue, QueueItem, StepMark, Verdict
+from webapp.reviews.rubric import Outcome
 
 router = Router(tags=["review"])
 QUEUES = Queue.objects.select_related("project", "run").prefetch_related("assignees")
-ITEMS = QueueItem.objects.select_related("queue__project", "trajectory")
+ITEMS = QueueItem.objects.select_related("queue__project", "trajectory", "other")
 
 
-class NewQueue(Schema):
-    run: str
-    name: str
-    instructions: str = Field("", description="Markdown")
-    rubric: Rubric = Rubric()
-    filter: queries.Filter = queries.Filter()
-    size: int = Field(50, ge=1, description="Trajectories, at most")
-    sampled: bool = Field(False, description="A random sample instead of the newest")
-    reviews_per_item: Literal[1, 2] = Field(1, description="2: blind double review")
-    assignees: list[int] = Field([], description="Ids of editors; empty: all of them")
+def _item(request: HttpRequest, pk: str, role: Role = Role.EDITOR) -> QueueItem:
+    return access.get(ITEMS, pk, access.actor_of(request), role)
 
 
-class QueueOut(Schema):
-    id: str
-    name: str
-    run: str | None = Field(validation_alias="run_id")
-    instructions: str
-    rubric: Rubric
-    filter: dict[str, Any]
-    reviews_per_item: int
-    assignees: list[int]
-    created_at: datetime
-    closed_at: datetime | None
-
-    @staticmethod
-    def resolve_assignees(queue: Queue) -> list[int]:
-        return [person.pk for person in queue.assignees.all()]
-
-
-class AgreementOut(Schema):
-    pairs: int
-    share: float
-    kappa: float | None
-
-
-class VerdictOut(Schema):
-    reviewer: str = Field(validation_alias="reviewer.email")
-    accepted: bool
-    labels: list[str]
-    scores: dict[str, int]
-    note: str
-    changed_at: datetime
-
-
-class ItemOut(Schema):
-    id: str
-    trajectory: str
-    position: int
-    outcome: Literal["open", "accepted", "rejected", "disputed"]
-    verdicts: list[VerdictOut] = Field(description="Those that you may see")
-
-
-class QueueDetail(Schema):
-    queue: QueueOut
-    counts: dict[str, int] = Field(description="Items by outcome")
-    agreement: AgreementOut | None
-    items: list[ItemOut]
-
-
-class NextItem(Schema):
-    item: str | None = Field(description="null: nothing is left for you")
-    trajectory: str | None
-
-
-class VerdictIn(Schema):
-    accepted: bool
-    labels: list[str] = []
-    scores: dict[str, int] = {}
-    note: str = Field("", max_length=10_000)
-
-
-class QueueChange(Schema):
-    closed: bool
-
-
-class Target(Schema):
-    dataset: str = Field(description="A dataset of trajectories")
-
-
-class DatasetVersionOut(Schema):
-    id: str
-    number: int
-    rows: int
-    source: dict[str, Any]
-
-
-@router.get("/queues", response=list[QueueOut])
+@router.get("/queues", response=list[schemas.QueueRow])
 def list_queues(request: HttpRequest, project: str | None = None) -> Any:
     """The project's queues, the newest first."""
-    return queries.queues_of(access.default_project(access.actor_of(request), project))
+    return queue_queries.queues_of(access.default_project(access.actor_of(request), project))
 
 
-@router.post("/queues", response={201: QueueOut})
-def create_queue(request: HttpRequest, data: NewQueue) -> Any:
+@router.get("/runs/{run_id}/queue-preview", response=schemas.PreviewOut)
+def preview_queue(
+    request: HttpRequest, run_id: str, sample: Query[schemas.Sample], wanted: Query[queries.Filter]
+) -> Any:
+    """Which trajectories a queue would take, and how many there are of their kind."""
+    rows = Run.objects.select_related("experiment__baseline", "parent")
+    run = access.get(rows, run_id, access.actor_of(request))
+    return services.preview(
+        run, wanted, sample.sample, sample.size, style=sample.style, seed=sample.seed
+    )
+
+
+@router.post("/queues", response={201: schemas.QueueOut})
+def create_queue(request: HttpRequest, data: schemas.NewQueue) -> Any:
     actor = access.actor_of(request)
-    run = access.get(Run.objects.select_related("project"), data.run, actor, Role.EDITOR)
+    rows = Run.objects.select_related("project", "experiment__baseline", "parent")
+    run = access.get(rows, data.run, actor, Role.EDITOR)
     made = services.create_queue(
         run,
         actor.user,
@@ -125,38 +55,59 @@ def create_queue(request: HttpRequest, data: NewQueue) -> Any:
         rubric=data.rubric,
         wanted=data.filter,
         size=data.size,
-        sampled=data.sampled,
+        sample=data.sample,
+        style=data.style,
+        seed=data.seed,
         reviews_per_item=data.reviews_per_item,
         assignees=data.assignees,
     )
     return Status(201, made)
 
 
-@router.get("/queues/{pk}", response=QueueDetail)
+@router.get("/queues/{pk}", response=schemas.QueueDetail)
 def get_queue(request: HttpRequest, response: HttpResponse, pk: str) -> Any:
     actor = access.actor_of(request)
     queue = access.get(QUEUES, pk, actor)
     tagged(response, _tag(queue))
-    state = queries.queue_state(queue, actor.user)
+    agreement = queue_queries.agreement_of(queue)
+    progress = queue_queries.progress_of(queue, actor.user)
     return {
         "queue": queue,
-        "counts": state.counts,
-        "agreement": state.agreement,
-        "items": [
-            {
-                "id": one.item.pk,
-                "trajectory": one.item.trajectory_id,
-                "position": one.item.position,
-                "outcome": one.outcome,
-                "verdicts": one.verdicts,
-            }
-            for one in state.items
-        ],
+        **schemas.progress(progress),
+        "agreement": agreement
+        and {
+            "items": agreement.items,
+            "share": agreement.share,
+            "alpha": agreement.alpha,
+            "reviewers": [
+                schemas.two_reviewers(first.email, second.email, both)
+                for first, second, both in agreement.reviewers
+            ],
+            "labels": [{"name": name, "alpha": alpha} for name, alpha in agreement.labels],
+            "scales": agreement.scales,
+        },
     }
 
 
-@router.patch("/queues/{pk}", response=QueueOut)
-def change_queue(request: HttpRequest, response: HttpResponse, pk: str, data: QueueChange) -> Any:
+@router.get("/queues/{pk}/items", response=schemas.ItemPage)
+def list_items(
+    request: HttpRequest,
+    pk: str,
+    outcome: Outcome | None = None,
+    cursor: str | None = None,
+    limit: int = queue_queries.ITEMS,
+) -> Any:
+    """The queue's items in their order, of one outcome if it is given."""
+    actor = access.actor_of(request)
+    queue = access.get(QUEUES, pk, actor)
+    page = queue_queries.items_page(queue, actor.user, outcome, cursor, limit)
+    return {"items": map(schemas.item_row, page.items), "next_cursor": page.next_cursor}
+
+
+@router.patch("/queues/{pk}", response=schemas.QueueOut)
+def change_queue(
+    request: HttpRequest, response: HttpResponse, pk: str, data: schemas.QueueChange
+) -> Any:
     """Close a queue, or open it again."""
     actor = access.actor_of(request)
     access.get(QUEUES, pk, actor, Role.EDITOR)
@@ -168,25 +119,88 @@ def change_queue(request: HttpRequest, response: HttpResponse, pk: str, data: Qu
     return queue
 
 
-@router.get("/queues/{pk}/next", response=NextItem)
+@router.get("/queues/{pk}/next", response=schemas.NextItem)
 def get_next(request: HttpRequest, pk: str, after: int = -1) -> Any:
-    """The item that you should judge next, behind position `after`."""
+    """The item that you could judge next, behind position `after`; it is not held for you."""
     actor = access.actor_of(request)
-    item = services.next_item(access.get(QUEUES, pk, actor), actor.user, after)
-    return {"item": item and item.pk, "trajectory": item and item.trajectory_id}
+    return _next(services.next_item(access.get(QUEUES, pk, actor), actor.user, after))
 
 
-@router.put("/queue-items/{pk}/verdict", response=VerdictOut)
-def put_verdict(request: HttpRequest, pk: str, data: VerdictIn) -> Verdict:
-    """Your verdict on an item, given or changed."""
+@router.post("/queues/{pk}/next", response=schemas.NextItem)
+def claim_next(request: HttpRequest, pk: str, data: schemas.After) -> Any:
+    """The next item, held for you for five minutes; what else you held in this queue is let go."""
     actor = access.actor_of(request)
-    item = access.get(ITEMS, pk, actor, Role.EDITOR)
-    return services.judge(item, actor.user, **data.model_dump())
+    queue = access.get(QUEUES, pk, actor, Role.EDITOR)
+    if not services.may_judge(queue, actor.user):
+        return _next(None)
+    return _next(services.claim_next(queue, actor.user, data.after))
 
 
-@router.post("/queues/{pk}/dataset", response={201: DatasetVersionOut})
-def make_dataset(request: HttpRequest, pk: str, data: Target) -> Any:
-    """A version of a dataset with the accepted trajectories, each with its verdicts."""
+def _next(item: QueueItem | None) -> dict[str, str | None]:
+    if item is None:
+        return {"item": None, "trajectory": None, "other": None}
+    return {"item": item.pk, "trajectory": item.trajectory_id, "other": item.other_id}
+
+
+@router.get("/queue-items/{pk}", response=schemas.ItemDetail)
+def get_item(request: HttpRequest, pk: str) -> Any:
+    user = access.actor_of(request).user
+    item = _item(request, pk, Role.VIEWER)
+    page = queue_queries.items_page(item.queue, user, only=item.pk)
+    return schemas.item_row(page.items[0]) | {"marks": item.marks.filter(reviewer=user)}
+
+
+@router.post("/queue-items/{pk}/claim", response=schemas.ClaimOut)
+def claim_item(request: HttpRequest, pk: str) -> Any:
+    """Hold an item for five minutes, or five minutes longer; 409 where others hold it."""
+    user = access.actor_of(request).user
+    item = _item(request, pk)
+    held = services.claim(item, user) if services.may_judge(item.queue, user) else None
+    return {"expires_at": held and held.expires_at}
+
+
+@router.delete("/queue-items/{pk}/claim", response={204: None})
+def release_item(request: HttpRequest, pk: str) -> Any:
+    services.release(_item(request, pk), access.actor_of(request).user)
+    return Status(204, None)
+
+
+@router.put("/queue-items/{pk}/verdict", response=schemas.VerdictOut)
+def put_verdict(request: HttpRequest, pk: str, data: schemas.VerdictIn) -> Verdict:
+    """Your verdict on an item, given or changed; on a dispute of others, your ruling."""
+    user = access.actor_of(request).user
+    return services.judge(_item(request, pk), user, **data.model_dump())
+
+
+@router.delete("/queue-items/{pk}/verdict", response=schemas.VerdictOut)
+def withdraw_verdict(request: HttpRequest, pk: str) -> Verdict:
+    """Take your verdict back; the answer is what it was, and the item is held for you."""
+    return services.withdraw(_item(request, pk), access.actor_of(request).user)
+
+
+@router.put("/queue-items/{pk}/marks/{step}", response=schemas.MarkOut)
+def put_mark(request: HttpRequest, pk: str, step: int, data: schemas.MarkIn) -> StepMark | None:
+    """Mark a step of the item's trajectory as good, neutral or bad."""
+    user = access.actor_of(request).user
+    return services.mark_step(_item(request, pk), user, step, data.mark, data.note)
+
+
+@router.delete("/queue-items/{pk}/marks/{step}", response={204: None})
+def delete_mark(request: HttpRequest, pk: str, step: int) -> Any:
+    services.mark_step(_item(request, pk), access.actor_of(request).user, step, None)
+    return Status(204, None)
+
+
+@router.get("/queues/{pk}/versions", response=list[schemas.MadeVersion])
+def list_versions(request: HttpRequest, pk: str) -> Any:
+    """Dataset versions made from the queue's verdicts, and the runs that learn from them."""
+    return queue_queries.versions_of(access.get(QUEUES, pk, access.actor_of(request)))
+
+
+@router.post("/queues/{pk}/dataset", response={201: schemas.VersionOut})
+def make_dataset(request: HttpRequest, pk: str, data: schemas.Target) -> Any:
+    """A version of a dataset from the verdicts: accepted trajectories, pairs, or marks on steps, by
+    the dataset's kind."""
     actor = access.actor_of(request)
     queue = access.get(QUEUES, pk, actor, Role.EDITOR)
     dataset = access.get(Dataset.objects.all(), data.dataset, actor, Role.EDITOR)

@@ -1,13 +1,18 @@
 """What a queue asks of a reviewer, and what several verdicts on one item come to. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Name = Annotated[str, Field(min_length=1, max_length=60, pattern=r"^[^\x00]+$")]
-Outcome = Literal["open", "accepted", "rejected", "disputed"]
+Style = Literal["single", "pairwise"]
+Choice = Literal["accepted", "rejected", "first", "second", "same"]
+Outcome = Literal["open", "disputed", "accepted", "rejected", "first", "second", "same"]
+CHOICES: dict[Style, tuple[Choice, ...]] = {
+    "single": ("accepted", "rejected"),
+    "pairwise": ("first", "second", "same"),
+}
 
 
 class Scale(BaseModel):
@@ -27,7 +32,7 @@ class Scale(BaseModel):
 
 
 class Rubric(BaseModel):
-    """Every verdict accepts or rejects; labels and scales say more."""
+    """Every verdict accepts or rejects, or prefers one of two; labels and scales say more."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +48,7 @@ class Rubric(BaseModel):
         return self
 
     def problems(
-        self, accepted: bool, labels: Sequence[str], scores: dict[str, int], note: str
+        self, choice: Choice, labels: Sequence[str], scores: dict[str, int], note: str
     ) -> list[tuple[str, str]]:
         """What is wrong with a verdict: (field path, message)."""
         found = [
@@ -60,35 +65,16 @@ class Rubric(BaseModel):
             if value is None or not scale.low <= value <= scale.high:
                 message = f"Give a whole number from {scale.low} to {scale.high}."
                 found.append((f"scores.{name}", message))
-        if self.note_on_reject and not accepted and not note.strip():
+        if self.note_on_reject and choice == "rejected" and not note.strip():
             found.append(("note", "Say why it is rejected."))
         return found
 
 
-def outcome(accepted: Sequence[bool], needed: int) -> Outcome:
-    """Of one item: open until `needed` verdicts are there, then unanimous or disputed."""
-    if len(accepted) < needed:
+def outcome(choices: Sequence[Choice], needed: int, ruling: Choice | None = None) -> Outcome:
+    """Of one item: open until `needed` verdicts are there, then unanimous or disputed, until a
+    third person rules."""
+    if ruling is not None:
+        return ruling
+    if len(choices) < needed:
         return "open"
-    if all(accepted):
-        return "accepted"
-    return "disputed" if any(accepted) else "rejected"
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Of items that two people judged. `kappa`: Cohen (1960), with pooled marginals as in
-    Scott (1955), since reviewers are interchangeable; None where chance agreement is 1."""
-
-    pairs: int
-    share: float
-    kappa: float | None
-
-
-def agreement(pairs: Sequence[tuple[bool, bool]]) -> Agreement | None:
-    """None where no item has two verdicts."""
-    if not pairs:
-        return None
-    share = sum(a == b for a, b in pairs) / len(pairs)
-    accepted = sum(a + b for a, b in pairs) / (2 * len(pairs))
-    chance = accepted**2 + (1 - accepted) ** 2
-    return Agreement(len(pairs), share, None if chance == 1 else (share - chance) / (1 - chance))
+    return choices[0] if len(set(choices)) == 1 else "disputed"

@@ -240,6 +240,7 @@ class NewComment(Schema):
     step: int | None = Field(None, ge=0)
     field: Literal["", "text", "result"] = ""
     span: tuple[int, int] | None = Field(None, description="Characters of the field")
+    reply_to: str | None = Field(None, description="A comment: the answer stands where it does")
 
 
 class CommentChange(Schema):
@@ -249,6 +250,7 @@ class CommentChange(Schema):
 
 class CommentOut(Schema):
     id: str
+    reply_to: str | None
     step: int | None
     field: str
     start: int | None
@@ -276,6 +278,7 @@ def comment(row: Comment, actor: Actor, role: Role) -> dict[str, Any]:
     mine = row.author_id == actor.user.pk
     return {
         "id": row.id,
+        "reply_to": row.reply_to_id,
         "step": row.step,
         "field": row.field,
         "start": row.start,

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from webapp.reviews import pages, queue_pages, search_pages
+from webapp.reviews import inbox_pages, judging_pages, pages, queue_pages, search_pages
 
 urlpatterns = [
     path("runs/<str:pk>/trajectories/", pages.run_trajectories, name="run_trajectories"),
@@ -12,9 +12,14 @@ urlpatterns = [
     path("projects/<str:pk>/review/", queue_pages.listing, name="queues"),
     path("runs/<str:pk>/review", queue_pages.new, name="queue_new"),
     path("queues/<str:pk>/", queue_pages.one, name="queue"),
-    path("queues/<str:pk>/next", queue_pages.go_on, name="queue_next"),
+    path("queues/<str:pk>/next", judging_pages.go_on, name="queue_next"),
+    path("queues/<str:pk>/undo", judging_pages.undo, name="queue_undo"),
     path("queues/<str:pk>/close", queue_pages.close, name="queue_close"),
     path("queues/<str:pk>/dataset", queue_pages.dataset, name="queue_dataset"),
-    path("queue-items/<str:pk>/", queue_pages.item, name="queue_item"),
-    path("queue-items/<str:pk>/verdict", queue_pages.verdict, name="queue_verdict"),
+    path("queue-items/<str:pk>/", judging_pages.item, name="queue_item"),
+    path("queue-items/<str:pk>/verdict", judging_pages.verdict, name="queue_verdict"),
+    path("inbox/", inbox_pages.inbox, name="inbox"),
+    path("inbox/read", inbox_pages.read, name="inbox_read"),
+    path("notices/<str:pk>/", inbox_pages.notice, name="notice"),
+    path("rewards/<str:pk>/suspects", inbox_pages.scheme_suspects, name="scheme_suspects"),
 ]

@@ -22,7 +22,7 @@ def queue(run, store, owner):
 @pytest.fixture
 def paths(queue, run):
     item = queue.items.first().pk
-    api, verdict = f"/api/v1/queues/{queue.pk}", {"accepted": True}
+    api, verdict = f"/api/v1/queues/{queue.pk}", {"choice": "accepted"}
     return [
         ("GET", f"/api/v1/queues?project={run.project_id}", None, 200),
         ("GET", api, None, 200),
@@ -84,12 +84,15 @@ def test_the_whole_way_through_the_api(run, store, owner):
     assert queue["filter"] == {"success": True} and queue["assignees"] == [owner.pk]
     judged = 0
     while item := api("GET", f"queues/{queue['id']}/next").json()["item"]:
-        verdict = {"accepted": judged == 0, "labels": ["clean"] if judged == 0 else []}
+        verdict = {
+            "choice": "accepted" if judged == 0 else "rejected",
+            "labels": ["clean"] if judged == 0 else [],
+        }
         assert api("PUT", f"queue-items/{item}/verdict", verdict).status_code == 200
         judged += 1
     assert judged == 2
     detail = api("GET", f"queues/{queue['id']}").json()
-    assert detail["counts"] == {"accepted": 1, "rejected": 1, "disputed": 0, "open": 0}
+    assert detail["counts"] == {"open": 0, "disputed": 0, "accepted": 1, "rejected": 1}
     dataset = api("POST", "datasets", {"name": "SFT", "kind": "trajectories"}).json()
     version = api("POST", f"queues/{queue['id']}/dataset", {"dataset": dataset["id"]})
     assert version.status_code == 201 and version.json()["rows"] == 1
@@ -100,7 +103,9 @@ def test_a_wrong_verdict_names_its_field(run, store, owner):
     store([trajectory()])
     rubric = Rubric.model_validate({"scales": [{"name": "Effort"}]})
     queue = services.create_queue(run, owner, name="Q", rubric=rubric, wanted=Filter(), size=1)
-    answer = Api(owner)("PUT", f"queue-items/{queue.items.get().pk}/verdict", {"accepted": True})
+    answer = Api(owner)(
+        "PUT", f"queue-items/{queue.items.get().pk}/verdict", {"choice": "accepted"}
+    )
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == "scores.Effort"
 
@@ -111,7 +116,7 @@ def test_a_queue_is_made_and_finished_on_pages(run, store, owner, as_user):
     form = {
         "name": "By hand",
         "size": "5",
-        "order": "newest",
+        "sample": "newest",
         "labels": "clean\nlucky",
         "scales": "Effort to the end 1 3",
         "reviews_per_item": "1",
@@ -123,14 +128,14 @@ def test_a_queue_is_made_and_finished_on_pages(run, store, owner, as_user):
     assert made.url == f"/queues/{queue.pk}/"
     assert queue.rubric["scales"] == [{"name": "Effort to the end", "low": 1, "high": 3}]
     for verdict in (
-        {"accepted": "yes", "labels": ["lucky"], "score.Effort to the end": "2"},
-        {"accepted": "no", "score.Effort to the end": "3"},
+        {"choice": "accepted", "labels": ["lucky"], "score.Effort to the end": "2"},
+        {"choice": "rejected", "score.Effort to the end": "3"},
     ):
         item = client.get(f"/queues/{queue.pk}/next").url
         assert client.post(f"{item}verdict", verdict).url.startswith(f"/queues/{queue.pk}/next")
     assert client.get(f"/queues/{queue.pk}/next").url == f"/queues/{queue.pk}/"
     answer = client.post(f"/queues/{queue.pk}/dataset", {"dataset": "", "name": "Mine"})
-    assert answer.url.startswith("/datasets/")
+    assert answer.url == f"/queues/{queue.pk}/#versions"
     assert run.project.datasets.get(name="Mine").versions.get().rows == 1
     client.post(f"/queues/{queue.pk}/close", {"closed": "yes"})
     queue.refresh_from_db()

@@ -7,9 +7,9 @@ from tests.webapp.reviews.samples import trajectory
 from webapp.experiments.queries import rows_of
 from webapp.experiments.services import create_dataset
 from webapp.problems import RefusedError
-from webapp.reviews import queries, services
+from webapp.reviews import queue_queries, services
 from webapp.reviews.queries import Filter
-from webapp.reviews.rubric import Rubric, Scale, agreement, outcome
+from webapp.reviews.rubric import Rubric, Scale, outcome
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_it_takes_the_newest_that_match(make):
 
 
 def test_it_takes_a_random_sample_of_all(make):
-    drawn = order(make(sampled=True, size=5))
+    drawn = order(make(sample="random", size=5))
     assert len(set(drawn)) == 5 and set(drawn) <= {f"t{i}" for i in range(6)}
 
 
@@ -67,7 +67,7 @@ def test_it_refuses_a_viewer_as_a_reviewer(make, viewer):
 def test_it_stores_what_the_database_cannot_hold_as_replacement_characters(make, owner):
     queue = make(name="a\0b", instructions="c\0d")
     assert (queue.name, queue.instructions) == ("a\ufffdb", "c\ufffdd")
-    assert services.judge(queue.items.first(), owner, accepted=True, note="\0").note == "\ufffd"
+    assert services.judge(queue.items.first(), owner, choice="accepted", note="\0").note == "\ufffd"
 
 
 def test_it_refuses_the_same_name_twice(make):
@@ -83,7 +83,7 @@ def test_reviewers_walk_different_ways_and_cover_everything(make, owner, editor)
         for person in (owner, editor):
             item = services.next_item(queue, person)
             if item:
-                services.judge(item, person, accepted=True)
+                services.judge(item, person, choice="accepted")
                 seen.append(item.position)
     assert sorted(seen) == list(range(6))
     assert services.next_item(queue, owner) is None
@@ -99,26 +99,26 @@ def test_it_goes_on_behind_a_skipped_item_and_comes_back(make, owner):
 def test_only_assignees_judge(make, owner, editor):
     item = make(assignees=[owner.pk]).items.first()
     with pytest.raises(PermissionDenied):
-        services.judge(item, editor, accepted=True)
+        services.judge(item, editor, choice="accepted")
 
 
 def test_a_verdict_can_be_changed_until_the_queue_is_closed(make, owner):
     queue = make()
     item = queue.items.first()
-    services.judge(item, owner, accepted=True)
-    services.judge(item, owner, accepted=False)
+    services.judge(item, owner, choice="accepted")
+    services.judge(item, owner, choice="rejected")
     assert item.verdicts.get().accepted is False
     services.close_queue(queue, owner, True)
     item.refresh_from_db()
     with pytest.raises(RefusedError, match="closed"):
-        services.judge(item, owner, accepted=True)
+        services.judge(item, owner, choice="accepted")
 
 
 def test_the_second_of_two_who_judge_the_same_item_is_told(make, owner, editor):
     item = make().items.first()
-    services.judge(item, owner, accepted=True)
+    services.judge(item, owner, choice="accepted")
     with pytest.raises(RefusedError, match="meanwhile"):
-        services.judge(item, editor, accepted=True)
+        services.judge(item, editor, choice="accepted")
 
 
 def test_it_holds_verdicts_to_the_rubric(make, owner):
@@ -126,7 +126,7 @@ def test_it_holds_verdicts_to_the_rubric(make, owner):
     item = make(rubric=rubric.model_copy(update={"note_on_reject": True})).items.first()
     with pytest.raises(RefusedError) as refused:
         services.judge(
-            item, owner, accepted=False, labels=["unlucky"], scores={"Effort": 4, "Style": 1}
+            item, owner, choice="rejected", labels=["unlucky"], scores={"Effort": 4, "Style": 1}
         )
     assert {problem.path for problem in refused.value.errors} == {
         "labels",
@@ -134,30 +134,36 @@ def test_it_holds_verdicts_to_the_rubric(make, owner):
         "scores.Style",
         "note",
     }
-    verdict = services.judge(item, owner, accepted=True, labels=["lucky"], scores={"Effort": 2})
+    verdict = services.judge(item, owner, choice="accepted", labels=["lucky"], scores={"Effort": 2})
     assert verdict.labels == ["lucky"] and verdict.scores == {"Effort": 2}
 
 
 def test_double_review_is_blind_until_it_is_complete(make, owner, editor):
     queue = make(reviews_per_item=2)
     item = queue.items.order_by("position").first()
-    services.judge(item, owner, accepted=True)
-    assert queries.queue_state(queue, editor).items[0].verdicts == []
-    assert len(queries.queue_state(queue, owner).items[0].verdicts) == 1
-    services.judge(item, editor, accepted=False)
-    state = queries.queue_state(queue, editor)
-    assert len(state.items[0].verdicts) == 2 and state.items[0].outcome == "disputed"
-    assert state.counts == {"accepted": 0, "rejected": 0, "disputed": 1, "open": 5}
-    assert state.agreement.share == 0
+    services.judge(item, owner, choice="accepted")
+    assert seen_by(queue, editor) == []
+    assert len(seen_by(queue, owner)) == 1
+    services.judge(item, editor, choice="rejected")
+    assert len(seen_by(queue, editor)) == 2
+    progress = queue_queries.progress_of(queue, editor)
+    assert progress.counts == {"open": 5, "disputed": 1, "accepted": 0, "rejected": 0}
+    assert (progress.done, progress.mine, progress.left) == (0, 1, 5)
+    found = queue_queries.agreement_of(queue)
+    assert (found.items, found.share) == (1, 0)
+
+
+def seen_by(queue, user):
+    return queue_queries.items_page(queue, user).items[0].verdicts
 
 
 def test_it_knows_what_waits_for_a_person(make, owner, editor):
     queue = make(assignees=[owner.pk], size=3)
-    assert [row.left for row in queries.waiting_for(owner)] == [3]
-    assert list(queries.waiting_for(editor)) == []
+    assert [row.left for row in queue_queries.waiting_for(owner)] == [3]
+    assert list(queue_queries.waiting_for(editor)) == []
     for item in queue.items.all():
-        services.judge(item, owner, accepted=True)
-    assert list(queries.waiting_for(owner)) == []
+        services.judge(item, owner, choice="accepted")
+    assert list(queue_queries.waiting_for(owner)) == []
 
 
 def test_accepted_trajectories_become_a_dataset_version_with_their_lineage(
@@ -165,8 +171,8 @@ def test_accepted_trajectories_become_a_dataset_version_with_their_lineage(
 ):
     queue = make(size=3, rubric=Rubric(labels=["clean"]))
     first, second, _ = queue.items.order_by("position")
-    services.judge(first, owner, accepted=True, labels=["clean"], note="good")
-    services.judge(second, owner, accepted=False)
+    services.judge(first, owner, choice="accepted", labels=["clean"], note="good")
+    services.judge(second, owner, choice="rejected")
     dataset = create_dataset(run.project, owner, "Accepted", "trajectories")
     version = services.make_dataset(queue, dataset, owner)
     assert (version.number, version.rows) == (1, 1)
@@ -201,25 +207,15 @@ def test_it_refuses_a_dataset_of_another_kind(make, run, owner):
     ("verdicts", "needed", "expected"),
     [
         ([], 1, "open"),
-        ([True], 2, "open"),
-        ([True], 1, "accepted"),
-        ([False, False], 2, "rejected"),
-        ([True, False], 2, "disputed"),
+        (["accepted"], 2, "open"),
+        (["accepted"], 1, "accepted"),
+        (["rejected", "rejected"], 2, "rejected"),
+        (["accepted", "rejected"], 2, "disputed"),
+        (["first", "same"], 2, "disputed"),
     ],
 )
 def test_an_item_needs_all_its_verdicts_to_agree(verdicts, needed, expected):
     assert outcome(verdicts, needed) == expected
-
-
-def test_agreement_against_figures_worked_out_by_hand():
-    # 20 pairs: 8 accepted by both, 6 rejected by both. Share .7; accepted 22 of 40, so chance
-    # is .55^2 + .45^2 = .505 and kappa (.7 - .505) / .495.
-    pairs = [(True, True)] * 8 + [(False, False)] * 6 + [(True, False)] * 6
-    found = agreement(pairs)
-    assert found.share == pytest.approx(0.7)
-    assert found.kappa == pytest.approx(0.195 / 0.495)
-    assert agreement([]) is None
-    assert agreement([(True, True)]).kappa is None  # chance alone would agree always
 
 
 def test_home_shows_what_waits_for_a_person(make, run, owner, editor, as_user):

@@ -15,7 +15,7 @@ from webapp.monitoring.headline import HEADLINE
 from webapp.monitoring.queries import newest_devices
 from webapp.monitoring.sparks import sparks
 from webapp.pages import page_of, show
-from webapp.reviews.queries import waiting_for
+from webapp.reviews.queue_queries import waiting_for
 
 SPARK_METRICS = [HEADLINE["success"], HEADLINE["train_success"], HEADLINE["loss"]]
 LOOK_BACK = timedelta(days=7)

@@ -2,13 +2,16 @@
 
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from webapp.accounts import audit
-from webapp.accounts.models import Role, User
+from webapp.accounts.models import Project, Role, User
 from webapp.problems import invalid_field
 from webapp.reviews import reading
+from webapp.reviews.mentions import mentioned
 from webapp.reviews.models import Comment, Trajectory
+from webapp.reviews.services.inbox import notify
 
 MAX_COMMENT = 10_000
 
@@ -26,10 +29,22 @@ def add_comment(
     step: int | None = None,
     field: str = "",
     span: tuple[int, int] | None = None,
+    reply_to: Comment | None = None,
 ) -> Comment:
-    """A comment on the trajectory, on a step, or on characters `span` of a field of a step."""
-    _check_anchor(trajectory, step, field, span)
-    return Comment.objects.create(
+    """A comment on the trajectory, on a step, or on characters `span` of a field of a step.
+
+    An answer belongs to the thread of `reply_to` and stands where that one does.
+    """
+    if reply_to is not None:
+        reply_to = reply_to.reply_to or reply_to
+        if reply_to.trajectory_id != trajectory.pk:
+            raise invalid_field("reply_to", "This comment is on another trajectory.")
+        step, field = reply_to.step, reply_to.field
+        start, stop = reply_to.start, reply_to.stop
+        span = None if start is None or stop is None else (start, stop)
+    else:
+        _check_anchor(trajectory, step, field, span)
+    comment = Comment.objects.create(
         project_id=trajectory.project_id,
         trajectory=trajectory,
         author=author,
@@ -38,7 +53,15 @@ def add_comment(
         field=field,
         start=span[0] if span else None,
         stop=span[1] if span else None,
+        reply_to=reply_to,
     )
+    notify(comment, mentioned(comment.text, members_of(trajectory.project)))
+    return comment
+
+
+def members_of(project: Project) -> QuerySet[User]:
+    """Whom a comment can mention."""
+    return User.objects.filter(memberships__project=project, is_active=True).order_by("email")
 
 
 def _check_anchor(
@@ -80,6 +103,7 @@ def edit_comment(comment: Comment, user: User, text: str) -> Comment:
     comment.text = _checked_text(text)
     comment.edited_at = timezone.now()
     comment.save(update_fields=["text", "edited_at"])
+    notify(comment, mentioned(comment.text, members_of(comment.project)))
     return comment
 
 
