@@ -21,7 +21,7 @@ from webapp.experiments.models import Attempt, Run
 from webapp.experiments.services.schemes import check_definition
 from webapp.monitoring.models import RunEvent
 from webapp.reviews import services as reviews
-from webapp.reviews.models import Trajectory
+from webapp.reviews.models import Notice, Trajectory
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
 
@@ -57,6 +57,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
     queue = reviews.create_queue(
         run, user, name=f"{MARK} queue", rubric=Rubric(), wanted=Filter(), size=1
     )
+    notice = Notice.objects.create(user=user, project=project, comment=comment, kind="mention")
     evaluation = judged(run, driver.attempt, MARK)
     job = services.start_job(project, user, "test", {}, title=f"{MARK} job")
     invitation, _ = accounts.invite(project, f"{MARK.lower()}@example.com", Role.VIEWER, user)
@@ -86,6 +87,8 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "comments": comment.pk,
         "queues": queue.pk,
         "queue-items": str(queue.items.get().pk),
+        "marks": "0",
+        "notices": notice.pk,
         "jobs": job.pk,
         "invitations": invitation.pk,
         "members": str(user.pk),

@@ -27,7 +27,7 @@ PUBLIC = {"healthz", "readyz", "login", "login-link", "invitation", "set_languag
 # Pages of the person who is signed in, about no project.
 PERSONAL = {
     "home", "logout", "account", "theme", "design", "jsi18n", "project_create",
-    "trajectories_compare",
+    "trajectories_compare", "inbox", "inbox_read", "notice",
 }  # fmt: skip
 # What a viewer may change: their own tokens and views, and nothing of the project.
 FOR_VIEWERS = {"token_create", "token_revoke", "view_save", "view_change"}
@@ -105,7 +105,14 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "saved-views"): {"project": "projects", "page": "runs", "name": "V", "shared": True},
     ("PATCH", "saved-views/{view_id}"): {"name": "W"},
     ("DELETE", "saved-views/{view_id}"): {},
-    ("PUT", "queue-items/{pk}/verdict"): {"accepted": True},
+    ("POST", "queues/{pk}/next"): {},
+    ("POST", "queue-items/{pk}/claim"): {},
+    ("DELETE", "queue-items/{pk}/claim"): {},
+    ("PUT", "queue-items/{pk}/verdict"): {"choice": "accepted"},
+    ("DELETE", "queue-items/{pk}/verdict"): {},
+    ("PUT", "queue-items/{pk}/marks/{step}"): {"mark": "good"},
+    ("DELETE", "queue-items/{pk}/marks/{step}"): {},
+    ("POST", "inbox/read"): {},
     ("POST", "queues/{pk}/dataset"): {"dataset": "datasets"},
     ("POST", "jobs/{job_id}/cancel"): {},
 }
@@ -122,6 +129,7 @@ PERSONAL_CALLS = {
     ("DELETE", "tokens/{token_id}"),
     ("POST", "projects"),
     ("GET", "cluster/devices"),
+    ("POST", "inbox/read"),
 }
 # Queries that a call needs, or that make it ask for something foreign.
 QUERIES = {
@@ -150,6 +158,7 @@ REFERENCES = {
     "other": "trajectories",
     "experiment": "experiments",
     "assignees": "members",
+    "reply_to": "comments",
 }
 # ... and those that do not.
 PLAIN = """
@@ -157,10 +166,11 @@ PLAIN = """
     commented config count cursor definition devices email expires_at failed_calls field file filter
     from group hops instructions kind labels level limit max_reward max_running min_reward name
     names node note notes number overrides pause place priority purpose q recipe remove resolved
-    reviews_per_item role rollouts rubric sampled scope scores search series since size sort span
+    reviews_per_item role rollouts rubric scope scores search series since size sort span
     spec start step steps stop_reason success tags task tasks temperature text to
     enabled events token tokens training trials url
     is_default page query shared
+    choice mark notices outcome read sample seed style unread version
     record state subject
     state subject
     replace

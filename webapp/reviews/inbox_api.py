@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
@@ -123,6 +124,8 @@ def get_inbox(
 def read_notices(request: HttpRequest, data: ReadIn) -> Any:
     """Mark notices of yours as read, or as unread."""
     actor = access.actor_of(request)
+    if not actor.may_write:
+        raise PermissionDenied("This token can only read.")
     of = _project_of(actor, None)
     return {"changed": services.mark_read(actor.user, data.notices, data.read, of)}
 

@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0001_initial'),
-        ('reviews', '0003_uploads_of_shards'),
+        ('reviews', '0004_trained_tokens'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
