@@ -119,7 +119,7 @@ def _judge(queue: Queue, people: list[User], count: int) -> None:
             reviews.judge(
                 item,
                 person,
-                accepted=accepted,
+                choice="accepted" if accepted else "rejected",
                 labels=[] if accepted else [rng.choice(RUBRIC.labels)],
                 scores={"clarity": rng.randint(3, 5) if accepted else rng.randint(1, 4)},
                 note="" if accepted else "The second call repeats the first.",

@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0001_initial'),
-        ('reviews', '0004_trained_tokens'),
+        ('reviews', '0005_text_index'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
