@@ -7,6 +7,7 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from tests.browser.conftest import aside
+from webapp.experiments import services
 from webapp.monitoring.seed import driver as seed
 
 pytestmark = pytest.mark.browser
@@ -57,10 +58,21 @@ def test_it_finds_runs_and_says_when_nothing_is_called_that(visit, project, owne
     expect(page).to_have_url(re.compile(f"/runs/{run.pk}/"))
     page.wait_for_load_state("load")
     page.keyboard.press("Control+k")
-    field.fill("qqqqzzzz")
+    field.fill("~")
     expect(page.locator("#palette-said")).to_contain_text("Nothing is called that")
     page.keyboard.press("Escape")
     expect(field).to_be_hidden()
+
+
+def test_it_finds_chinese_names_and_leads_on_to_the_whole_search(visit, project, owner) -> None:
+    aside(services.create_dataset, project, owner, "知识图谱的问题", "tasks")
+    page = visit(owner, reverse("project_home", args=[project.pk]))
+    page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox", name="Page, action")
+    field.fill("图谱")
+    expect(page.locator("#palette-list li").first).to_contain_text("知识图谱的问题")
+    page.locator("#palette-list li", has_text="Search everything for “图谱”").click()
+    expect(page).to_have_url(re.compile(f"/projects/{project.pk}/search/"))
 
 
 def test_it_tells_once_that_a_run_ended_on_any_page(visit, project, owner, played) -> None:

@@ -75,9 +75,23 @@ async function ask(query, before) {
   asking = new AbortController();
   const { signal } = asking;
   try {
-    const found = await api(`runs?${new URLSearchParams({ project, q: `name:${JSON.stringify(query)}`, limit: "6" })}`, { signal });
-    const hits = found.items.map((/** @type {any} */ run) => ({ title: run.name, kind: t("run"), go: () => location.assign(`/runs/${run.id}/`) }));
-    draw([...before.slice(0, SHOWN / 2), ...hits]);
+    const found = await api(`search?${new URLSearchParams({ project, q: query })}`, { signal });
+    const kinds = /** @type {Record<string, string>} */ ({
+      run: t("run"),
+      experiment: t("experiment"),
+      dataset: t("dataset"),
+      scheme: t("reward scheme"),
+      queue: t("review queue"),
+      trajectory: t("trajectory"),
+    });
+    const hits = found.items.map((/** @type {any} */ hit) => ({
+      title: hit.name,
+      kind: kinds[hit.kind],
+      detail: hit.field === "name" ? "" : `${hit.before}${hit.match}${hit.after}`,
+      go: () => location.assign(hit.url),
+    }));
+    const whole = { title: t("Search everything for “%(query)s”", { query }), kind: t("page"), go: () => location.assign(`/projects/${project}/search/?${new URLSearchParams({ q: query })}`) };
+    draw([...before.slice(0, SHOWN / 2), ...hits, whole]);
   } catch (problem) {
     if (!signal.aborted && said) said.textContent = /** @type {Error} */ (problem).message;
   }
