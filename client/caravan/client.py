@@ -277,6 +277,26 @@ class Client:
         with self.http.download(path, **wanted) as answer:
             yield answer.iter_lines()
 
+    def try_checkpoint(
+        self,
+        checkpoint: str,
+        *,
+        position: int | None = None,
+        question: str | None = None,
+        answer: str | None = None,
+        temperature: float = 0.0,
+    ) -> dict[str, Any]:
+        """Play one task with a checkpoint's weights: the held-out one at `position`, a question
+        with its right answer, or one at random. The run that plays it."""
+        given = {
+            "position": position,
+            "question": question,
+            "answer": answer,
+            "temperature": temperature,
+        }
+        found: dict[str, Any] = self.http.post(f"/checkpoints/{checkpoint}/try", given)
+        return found
+
     def checkpoints(self, run: str) -> list[dict[str, Any]]:
         """A run's checkpoints, the newest first."""
         return list(self.http.get(f"/runs/{self.run_id(run)}/checkpoints"))

@@ -29,6 +29,18 @@ class EvaluateStage(SpecModel):
     number: int | None = Field(
         None, ge=1, description="So many of them, in equal parts per number of hops; empty: all"
     )
+    position: int | None = Field(
+        None, ge=0, description="Only the task at this place among them, from 0 on; empty: all"
+    )
+    question: str | None = Field(
+        None,
+        min_length=1,
+        max_length=2000,
+        description="Played in place of the tasks, as a person asks it; empty: the tasks",
+    )
+    answer: str | None = Field(
+        None, min_length=1, max_length=200, description="The right answer to question"
+    )
     trials: int = Trials
     temperature: float = Temperature
 
@@ -56,6 +68,7 @@ def disagreements_of(
 ) -> Iterator[Disagreement]:
     """Fields of a stage of this spec that cannot be honoured."""
     yield from trial_disagreements(stage.trials, stage.temperature, spec.rollout.slots, path)
+    yield from _of_one_task(stage, path)
     drawn = spec.evaluation.hops
     if missing := [hops for hops in stage.hops or [] if hops not in drawn]:
         yield Disagreement(
@@ -69,6 +82,32 @@ def disagreements_of(
             f"This stage plays {stage.number} tasks, of which only {there} are drawn.",
             (f"{path}.number", f"evaluation.{field}"),
         )
+    if stage.position is not None and stage.position >= there:
+        yield Disagreement(
+            f"There is no task at place {stage.position}: {there} are drawn, and the first is at "
+            "place 0.",
+            (f"{path}.position", f"evaluation.{field}"),
+        )
+
+
+def _of_one_task(stage: EvaluateStage, path: str) -> Iterator[Disagreement]:
+    """Where one task is named, and something else says which."""
+    if (stage.question is None) != (stage.answer is None):
+        lacks, held = ("answer", "question") if stage.answer is None else ("question", "answer")
+        yield Disagreement(
+            f"A question is judged by its right answer: give {lacks} beside {held}.",
+            (f"{path}.{lacks}", f"{path}.{held}"),
+        )
+    named = "question" if stage.question is not None else "position"
+    if getattr(stage, named) is None:
+        return
+    for other in ("hops", "number", *(["position"] if named == "question" else [])):
+        if getattr(stage, other) is not None:
+            yield Disagreement(
+                f"This stage plays one task, that of {named}, and does not read {other}: leave it "
+                "empty.",
+                (f"{path}.{other}", f"{path}.{named}"),
+            )
 
 
 def _or(numbers: list[int]) -> str:

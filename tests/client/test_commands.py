@@ -67,6 +67,8 @@ def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
         (["checkpoints", "pull", "nobody"], "no run named"),
         (["fork", "nobody"], "no run named"),
         (["evaluate", "nobody"], "no run named"),
+        (["try", "nobody"], "no run named"),
+        (["try", "ckp_0"], "no checkpoint 'ckp_0'"),
         (["rewards", "show", "nothing"], "no reward scheme 'nothing'"),
         (["rewards", "push", "absent.yaml"], "absent.yaml: No such file"),
         (["datasets", "pull", "nothing"], "no dataset 'nothing'"),

@@ -96,6 +96,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "datasets/{dataset_id}/versions"): {},
     ("DELETE", "checkpoints/{checkpoint_id}"): {},
     ("POST", "checkpoints/{checkpoint_id}/evaluate"): {},
+    ("POST", "checkpoints/{checkpoint_id}/try"): {},
     ("POST", "trajectories/{pk}/comments"): {"text": "x"},
     ("PATCH", "comments/{pk}"): {"text": "x"},
     ("DELETE", "comments/{pk}"): {},
@@ -162,11 +163,14 @@ REFERENCES = {
 }
 # ... and those that do not.
 PLAIN = """
-    accepted add after archived attempt axis before buckets category closed code_version
+    accepted add after answer archived attempt axis before buckets category closed code_version
     commented config count cursor definition devices email expires_at failed_calls field file filter
     from group hops instructions kind labels level limit max_reward max_running min_reward name
     names node note notes number overrides pause place priority purpose q recipe remove resolved
     reviews_per_item role rollouts rubric scope scores search series since size sort span
+    names node note notes number overrides pause place position priority
+    purpose q question recipe remove resolved
+    reviews_per_item role rollouts rubric sampled scope scores search series since size sort span
     spec start step steps stop_reason success tags task tasks temperature text to
     enabled events token tokens training trials url
     is_default page query shared

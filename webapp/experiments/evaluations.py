@@ -12,6 +12,7 @@ from engine.evaluation.outcomes import Outcome
 from engine.evaluation.report import Report
 from webapp import storage
 from webapp.experiments.models import Run
+from webapp.experiments.tries import is_try
 from webapp.monitoring.models import RunEvent
 from webapp.problems import RefusedError, invalid_field
 
@@ -50,7 +51,9 @@ class Evaluation:
 def evaluations_of(run: Run) -> list[Evaluation]:
     """In the order in which they were made; what older code wrote is left out."""
     # In two queries: a condition over both tables would have all events of all runs looked at.
-    judges = run.children.filter(spec__stages__1__kind="evaluate").values_list("pk", flat=True)
+    judging = run.children.filter(spec__stages__1__kind="evaluate")
+    found = judging.values_list("pk", "spec__stages__1")
+    judges = [pk for pk, stage in found if not is_try(stage)]
     rows = EVENTS.filter(run__in=[run.pk, *judges]).order_by("at", "pk")
     return [one for row in rows if (one := _evaluation(row)) is not None]
 

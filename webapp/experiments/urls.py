@@ -14,6 +14,7 @@ from webapp.experiments.pages import (
     run,
     runs,
     schemes,
+    tries,
 )
 
 urlpatterns = [
@@ -33,6 +34,8 @@ urlpatterns = [
     path("runs/<str:pk>/checkpoints", run.checkpoints, name="run_checkpoints"),
     path("runs/<str:pk>/evaluation", evaluation.evaluation, name="run_evaluation"),
     path("runs/<str:pk>/evaluate", run.evaluate, name="run_evaluate"),
+    path("runs/<str:pk>/try", tries.try_it, name="run_try"),
+    path("runs/<str:pk>/played", tries.played, name="run_played"),
     path("runs/<str:pk>/control", run.control, name="run_control"),
     path("runs/<str:pk>/edit", run.edit, name="run_edit"),
     path("runs/<str:pk>/delete", run.delete, name="run_delete"),

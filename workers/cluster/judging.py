@@ -47,6 +47,7 @@ def plan_of(attempt: Attempt, index: int, stage: EvaluateStage) -> EvaluationPla
     """Of a stage that judges. Its figures have series of their own where the run also trains:
     other tasks, or another temperature, make no curve with those of training."""
     trains = parent_of(attempt.spec.stages, index) is not None
+    asked = stage.question is not None and stage.answer is not None
     return EvaluationPlan(
         stage.tasks,
         stage.trials,
@@ -54,6 +55,8 @@ def plan_of(attempt: Attempt, index: int, stage: EvaluateStage) -> EvaluationPla
         tuple(stage.hops) if stage.hops else None,
         stage.number,
         "evaluate/" if trains else "eval/",
+        stage.position,
+        (stage.question or "", stage.answer or "") if asked else None,
     )
 
 

@@ -13,7 +13,7 @@ import ray
 
 from engine.environments.protocol import Task
 from engine.evaluation.outcomes import Outcome, outcome
-from engine.evaluation.plan import EvaluationPlan
+from engine.evaluation.plan import EvaluationPlan, tasks_of
 from engine.pool.group import pack
 from engine.pool.pool import Ticket
 from engine.records.trajectory import Trajectory
@@ -165,7 +165,8 @@ class RolloutActor:
         that is the same in every evaluation of the run and of its forks.
         """
         finished: list[Trajectory] = []
-        tasks = [(task, plan.trials) for task in plan.choose(self._tasks[plan.tasks])[part::parts]]
+        chosen = tasks_of(plan, self._tasks[plan.tasks])[part::parts]
+        tasks = [(task, plan.trials) for task in chosen]
         seed = random.Random(f"{self._spec.seed} evaluation {self._name}").randrange(2**31)
         self._wait_for(
             _Frozen(

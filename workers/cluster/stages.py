@@ -7,6 +7,7 @@ import time
 from statistics import fmean
 from typing import Any
 
+from engine.evaluation.plan import tasks_of
 from engine.pool.admission import NoBatchError, Wanted
 from engine.spec import EvaluateStage, OpdStage, RlStage
 from engine.spec.sampled import SampledStage
@@ -94,7 +95,7 @@ def evaluate(attempt: Attempt, index: int, stage: EvaluateStage) -> dict[str, An
     attempt.load_parent(index)
     attempt.fetch_weights()
     folder = synthesised.folder(attempt.storage)
-    trials = len(plan.choose(synthesised.tasks(folder, plan.tasks))) * plan.trials
+    trials = len(tasks_of(plan, synthesised.tasks(folder, plan.tasks))) * plan.trials
     return judging.finish(
         attempt,
         judging.start(attempt, plan, index, 0),

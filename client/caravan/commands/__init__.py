@@ -17,6 +17,7 @@ from caravan.commands import (
     sync,
     tokens,
     trajectories,
+    tried,
 )
 
 app = typer.Typer(
@@ -24,7 +25,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for module in (login, launch, fork, runs, compare, sync):
+for module in (login, launch, fork, tried, runs, compare, sync):
     module.add_to(app)
 for group in (recipes, queue, trajectories, checkpoints, rewards, datasets, jobs, tokens):
     app.add_typer(group.app)

@@ -100,3 +100,34 @@ def test_a_fork_names_each_field_of_another_synthesis() -> None:
     assert spec is not None
     (found,) = fork_disagreements(spec, valid())
     assert {"stages.0.detour_share", "stages.0.tasks.2", "evaluation.hops"} <= set(found.paths)
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths"),
+    [
+        ({"position": 600}, {"stages.2.position", "evaluation.tasks"}),
+        ({"position": 0, "number": 1}, {"stages.2.number", "stages.2.position"}),
+        ({"position": 0, "hops": [3]}, {"stages.2.hops", "stages.2.position"}),
+        ({"question": "Why?"}, {"stages.2.answer", "stages.2.question"}),
+        ({"answer": "So"}, {"stages.2.answer", "stages.2.question"}),
+        (
+            {"question": "Why?", "answer": "So", "position": 1},
+            {"stages.2.position", "stages.2.question"},
+        ),
+        ({"question": ""}, {"stages.2.question"}),
+        ({"position": -1}, {"stages.2.position"}),
+    ],
+)
+def test_one_task_is_named_in_one_way(fields: dict[str, object], paths: set[str]) -> None:
+    stages = [{"kind": "synthesise"}, {"kind": "sft"}, {"kind": "evaluate", **fields}]
+    data = {"name": "x", "stages": stages, "evaluation": {"tasks": 600, "hops": [3, 4]}}
+    _, problems = problems_of(data)
+    assert {one.path for one in problems} == paths
+
+
+def test_one_task_may_be_played_several_times() -> None:
+    several = {"position": 599, "trials": 3, "temperature": 1.0}
+    for fields in (several, {"question": "Why?", "answer": "So"}):
+        stages = [{"kind": "synthesise"}, {"kind": "sft"}, {"kind": "evaluate", **fields}]
+        data = {"name": "x", "stages": stages, "evaluation": {"tasks": 600}}
+        assert problems_of(data)[1] == []

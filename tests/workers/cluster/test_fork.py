@@ -1,11 +1,13 @@
 """A run that starts from another run's checkpoint, on a real Ray: it judges, and it trains on."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.workers.cluster.running import Cluster, Job, spec
+from workers.cluster import synthesised
 from workers.local.scratch import scratch_stack
 
 pytestmark = pytest.mark.stack
@@ -63,6 +65,16 @@ def test_it_judges_and_trains_on_from_a_run_that_is_gone(cluster, ingest, tmp_pa
     copied = tmp_path / "judged/storage/origin/checkpoint/model.safetensors"
     parents = tmp_path / "parent/storage" / final["path"] / "model.safetensors"
     assert copied.read_bytes() == parents.read_bytes()
+
+    quick = synthesised.tasks(tmp_path / "judged/storage" / synthesised.FOLDER, "quick")
+    for name, stage, task in (
+        ("tried", {"tasks": "quick", "position": 3}, quick[3].id),
+        ("asked", {"question": quick[0].prompt, "answer": quick[0].answer}, "own question"),
+    ):
+        play(name, {"kind": "evaluate", **stage}, origin=origin)
+        (done,) = ingest.of_kind("evaluation")
+        kept = json.loads((tmp_path / name / "storage" / done["path"]).read_text())
+        assert [one["task_id"] for one in kept["outcomes"]] == [task]
 
     origin["storage"] = str(tmp_path / "judged/storage")
     origin["checkpoint_path"] = "origin/checkpoint"

@@ -45,3 +45,13 @@ def test_a_stage_that_judges_has_series_of_its_own_where_the_run_trains_too(tmp_
     assert (plan.tasks, plan.hops, plan.number) == ("quick", (3,), 20)
     assert (plan.trials, plan.temperature, plan.prefix) == (4, 1.0, "evaluate/")
     assert judging.plan_of(attempt_of(storage, [stage]), 1, stage).prefix == "eval/"
+
+
+def test_a_stage_names_the_one_task_that_it_plays(tmp_path):
+    storage = RunStorage(str(tmp_path))
+    numbered = EvaluateStage(position=3)
+    plan = judging.plan_of(attempt_of(storage, [numbered]), 1, numbered)
+    assert (plan.position, plan.own) == (3, None)
+    asked = EvaluateStage(question="Where?", answer="Here")
+    plan = judging.plan_of(attempt_of(storage, [asked]), 1, asked)
+    assert (plan.position, plan.own) == (None, ("Where?", "Here"))

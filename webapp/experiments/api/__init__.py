@@ -16,6 +16,7 @@ from webapp.experiments.api import (
     run_queue,
     runs,
     schemes,
+    tries,
 )
 
 router = Router()
@@ -33,5 +34,6 @@ for area in (
     checkpoints,
     evaluations,
     jobs,
+    tries,
 ):
     router.add_router("", area.router)

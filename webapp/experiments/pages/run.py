@@ -73,9 +73,9 @@ def evaluate(request: HttpRequest, run: Run) -> HttpResponse:
     try:
         given: dict[str, Any] = {
             "tasks": request.POST.get("tasks"),
-            "number": _number(request, "number", int),
-            "trials": _number(request, "trials", int),
-            "temperature": _number(request, "temperature", float),
+            "number": number_of(request, "number", int),
+            "trials": number_of(request, "trials", int),
+            "temperature": number_of(request, "temperature", float),
         }
         wanted = services.Wanted(**{k: v for k, v in given.items() if v is not None})
         new = services.evaluate_checkpoint(checkpoint, actor.user, wanted)
@@ -85,7 +85,7 @@ def evaluate(request: HttpRequest, run: Run) -> HttpResponse:
     return redirect("run", new.pk)
 
 
-def _number(request: HttpRequest, name: str, kind: type[N]) -> N | None:
+def number_of(request: HttpRequest, name: str, kind: type[N]) -> N | None:
     """A field of the form; None where it was left empty. Raises RefusedError."""
     given = request.POST.get(name, "").strip()
     try:
@@ -173,6 +173,7 @@ def run_context(run: Run, tab: str) -> dict[str, Any]:
         "stage_count": len(run.spec.get("stages", [])),
         "progress": progress_of(detail.stages) if is_active else None,
         "is_active": is_active,
+        "can_try": not run.is_external and run.checkpoints.filter(removed_at=None).exists(),
         "can_resume": run.state in RESUMABLE and not run.is_external,
         "elapsed_s": detail.elapsed_s,
         # Where the counter in the browser starts: the pauses between attempts do not count.

@@ -63,6 +63,7 @@ from webapp.experiments.services.launch import Launch, check_spec, launch_demo, 
 from webapp.experiments.services.presets import delete_preset, save_preset
 from webapp.experiments.services.queueing import move_in_queue, set_priority
 from webapp.experiments.services.schemes import add_scheme_version, create_scheme
+from webapp.experiments.services.tries import Tried, try_checkpoint
 
 __all__ = [
     "PULSE_S",
@@ -74,6 +75,7 @@ __all__ = [
     "Launch",
     "Redeemed",
     "Silent",
+    "Tried",
     "Wanted",
     "add_dataset_version",
     "add_scheme_version",
@@ -132,5 +134,6 @@ __all__ = [
     "stop",
     "storage_of",
     "submitted",
+    "try_checkpoint",
     "upload_version",
 ]

@@ -1,5 +1,6 @@
 """Evaluating a checkpoint on demand: a run that starts from it and does nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +20,18 @@ class Wanted:
     number: int | None = None
     trials: int = 1
     temperature: float = 0.0
+    position: int | None = None
+    question: str | None = None
+    answer: str | None = None
 
 
-def evaluate_checkpoint(checkpoint: Checkpoint, user: User, wanted: Wanted, name: str = "") -> Run:
+def evaluate_checkpoint(
+    checkpoint: Checkpoint,
+    user: User,
+    wanted: Wanted,
+    name: str = "",
+    tags: Sequence[str] = (TAG,),
+) -> Run:
     """Launch a run of two stages, the parent's first and one that judges.
 
     Raises RefusedError with the field that cannot be honoured.
@@ -33,7 +43,7 @@ def evaluate_checkpoint(checkpoint: Checkpoint, user: User, wanted: Wanted, name
     launch = Launch(
         experiment=experiment.name,
         name=name or numbered(experiment, f"{parent.name[:100]}-evaluation"),
-        tags=[TAG],
+        tags=list(tags),
         checkpoint=checkpoint,
     )
     return launch_run(parent.project, user, spec, launch)
