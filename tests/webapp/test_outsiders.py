@@ -27,7 +27,7 @@ PUBLIC = {"healthz", "readyz", "login", "login-link", "invitation", "set_languag
 # Pages of the person who is signed in, about no project.
 PERSONAL = {
     "home", "logout", "account", "theme", "design", "jsi18n", "project_create",
-    "trajectories_compare", "inbox", "inbox_read", "notice",
+    "trajectories_compare", "inbox", "inbox_read", "notice", "markdown",
 }  # fmt: skip
 # What a viewer may change: their own tokens and views, and nothing of the project.
 FOR_VIEWERS = {"token_create", "token_revoke", "view_save", "view_change"}
@@ -90,6 +90,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "runs/{run_id}/queue"): {"priority": 1},
     ("POST", "experiments"): {"project": "projects", "name": "New"},
     ("PATCH", "experiments/{experiment_id}"): {"notes": "x"},
+    ("DELETE", "experiments/{experiment_id}"): {},
     ("POST", "reward-schemes"): {"project": "projects", "definition": {"name": "New"}},
     ("POST", "reward-schemes/{scheme_id}/versions"): {"definition": {"name": "New"}},
     ("POST", "datasets"): {"project": "projects", "name": "New", "kind": "tasks"},

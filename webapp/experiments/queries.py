@@ -94,10 +94,14 @@ def failed_since(actor: Actor, since: datetime) -> QuerySet[Run]:
 
 
 def list_experiments(
-    actor: Actor, project: str | None = None, cursor: str | None = None, limit: int = 50
+    actor: Actor,
+    project: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
+    archived: bool = False,
 ) -> Page[Experiment]:
     """A page of experiments, each with `run_count`, `active_count` and `last_run_at`."""
-    experiments = visible(Experiment.objects.all(), actor)
+    experiments = visible(Experiment.objects.filter(archived_at__isnull=not archived), actor)
     if project:
         experiments = experiments.filter(project_id=project)
     experiments = experiments.select_related("baseline", "project", "created_by").annotate(

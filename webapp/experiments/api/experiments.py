@@ -23,6 +23,7 @@ class ExperimentOut(Schema):
     notes: str
     project: ProjectRef
     baseline_id: str | None
+    archived_at: datetime | None
     created_by: Person | None
     created_at: datetime
 
@@ -48,15 +49,20 @@ class ExperimentPatch(Schema):
     name: str | None = None
     notes: str | None = None
     baseline: str | None = None  # id of a run of this experiment; empty: no baseline
+    archived: bool | None = None
 
 
 @router.get("/experiments", response=ExperimentPage)
 def list_experiments(
-    request: HttpRequest, project: str | None = None, cursor: Cursor = None, limit: Limit = 50
+    request: HttpRequest,
+    project: str | None = None,
+    archived: bool = False,
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> Any:
     actor = access.actor_of(request)
     wanted = access.default_project(actor, project).pk if project else None
-    return queries.list_experiments(actor, wanted, cursor, limit)
+    return queries.list_experiments(actor, wanted, cursor, limit, archived)
 
 
 @router.post("/experiments", response={201: ExperimentOut})
@@ -88,7 +94,17 @@ def edit_experiment(
         services.edit_experiment(
             experiment_id, actor.user, name=data.name, notes=data.notes, baseline=baseline
         )
+        if data.archived is not None:
+            services.archive_experiment(experiment_id, actor.user, data.archived)
     return get_experiment(request, response, experiment_id)
+
+
+@router.delete("/experiments/{experiment_id}", response={204: None})
+def delete_experiment(request: HttpRequest, experiment_id: str) -> Any:
+    """Remove an experiment without runs; one that has some is archived instead."""
+    _experiment(request, experiment_id, Role.EDITOR)
+    services.delete_experiment(experiment_id, access.actor_of(request).user)
+    return Status(204, None)
 
 
 def _experiment(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Experiment:

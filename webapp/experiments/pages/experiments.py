@@ -1,28 +1,45 @@
 """Experiments: a question with its notes, its pinned baseline and the runs that answer it."""
 
+from dataclasses import dataclass
+from typing import Any
+
 from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
 from django.db.models import Count, Max, Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
-from webapp.experiments import services
-from webapp.experiments.models import ACTIVE_STATES, Experiment
+from webapp.experiments import edits, services
+from webapp.experiments.models import ACTIVE_STATES, Experiment, Run
+from webapp.experiments.queries import Difference, config_differences
+from webapp.experiments.services.experiments import lock_experiment
+from webapp.markdown import render_markdown
+from webapp.monitoring.headline import HEADLINE
+from webapp.monitoring.sparks import sparks
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError
 
 RUNS_SHOWN = 100
+CURVE = HEADLINE["success"]
+NAMED = ("name", "description", "tags")  # say nothing of what a run does
+MOST_CHANGES = 3  # fields named beside a run
+MAX_PREVIEW = 100_000
 
 
 @page_of(Project.objects.all())
 def listing(request: HttpRequest, project: Project) -> HttpResponse:
+    """`?archived=1` shows those that were put away."""
     if request.method == "POST":
         return _create(request, project)
+    archived = bool(request.GET.get("archived"))
     found = (
-        Experiment.objects.filter(project=project)
+        Experiment.objects.filter(project=project, archived_at__isnull=not archived)
         .select_related("baseline", "created_by")
         .annotate(
             run_count=Count("runs", filter=Q(runs__archived_at=None)),
@@ -31,7 +48,12 @@ def listing(request: HttpRequest, project: Project) -> HttpResponse:
         )
         .order_by("-newest", "-created_at")
     )
-    context = {"section": "experiments", "experiments": found}
+    context = {
+        "section": "experiments",
+        "experiments": found,
+        "archived": archived,
+        "archived_count": project.experiments.exclude(archived_at=None).count(),
+    }
     return show(request, "experiments/experiments.html", context)
 
 
@@ -47,36 +69,140 @@ def _create(request: HttpRequest, project: Project) -> HttpResponse:
     return redirect("experiment", made.pk)
 
 
+@dataclass(frozen=True)
+class Row:
+    """A run of an experiment, and what it is beside the baseline."""
+
+    run: Run
+    spark: list[float | None]
+    gain: float | None  # of the completion rate, in shares; None: not both are known
+    changes: list[Difference]  # the first few; empty where it is the baseline, or there is none
+    more: int
+
+
 @page_of(Experiment.objects.select_related("project", "baseline"))
 def one(request: HttpRequest, experiment: Experiment) -> HttpResponse:
     runs = experiment.runs.filter(archived_at=None).order_by("-created_at", "-pk")
+    shown = list(runs.select_related("created_by")[:RUNS_SHOWN])
+    curves = sparks([run.pk for run in shown], [CURVE])
     context = {
         "section": "experiments",
         "experiment": experiment,
-        "runs": list(runs.select_related("created_by")[:RUNS_SHOWN]),
+        "seen": edits.seen_experiment(experiment),
+        "runs": shown,
+        "rows": [_row(run, experiment.baseline, curves.get((run.pk, CURVE), [])) for run in shown],
+        "curve": CURVE,
         "run_count": runs.count(),
+        "all_runs": experiment.runs.count(),
     }
     return show(request, "experiments/experiment.html", context)
+
+
+def _row(run: Run, baseline: Run | None, spark: list[float | None]) -> Row:
+    if baseline is None or baseline.pk == run.pk:
+        return Row(run, spark, None, [], 0)
+    specs = [{k: v for k, v in one.spec.items() if k not in NAMED} for one in (baseline, run)]
+    changes = config_differences(specs)
+    return Row(
+        run,
+        spark,
+        _gain(run, baseline),
+        changes[:MOST_CHANGES],
+        max(0, len(changes) - MOST_CHANGES),
+    )
+
+
+def _gain(run: Run, baseline: Run) -> float | None:
+    ours, theirs = run.headline.get(CURVE), baseline.headline.get(CURVE)
+    return ours - theirs if ours is not None and theirs is not None else None
 
 
 @require_POST
 @page_of(Experiment.objects.select_related("project"), Role.EDITOR)
 def edit(request: HttpRequest, experiment: Experiment) -> HttpResponse:
-    """Name and notes, or the baseline: what the form holds."""
-    user = access.actor_of(request).user
+    """Name and notes, or the baseline: what the form holds. With `seen`, the tag of what its
+    writer saw, a change that was made meanwhile is shown instead of being written over."""
     try:
-        if "baseline" in request.POST:
-            wanted = request.POST["baseline"]
-            baseline = experiment.runs.filter(pk=wanted).first() if wanted else None
-            services.edit_experiment(experiment.pk, user, baseline=baseline)
-        else:
-            services.edit_experiment(
-                experiment.pk,
-                user,
-                name=request.POST.get("name", experiment.name),
-                notes=request.POST.get("notes", experiment.notes),
-            )
+        with transaction.atomic():
+            locked = lock_experiment(experiment.pk)
+            if "baseline" in request.POST:
+                _pin(request, locked)
+            elif request.POST.get("seen") not in (None, edits.seen_experiment(locked)):
+                return _changed_meanwhile(request, locked)
+            else:
+                services.edit_experiment(
+                    locked.pk,
+                    access.actor_of(request).user,
+                    name=request.POST.get("name", locked.name),
+                    notes=_lines(request.POST.get("notes", locked.notes)),
+                )
         messages.success(request, _("Saved."))
     except RefusedError as refused:
         tell(request, refused)
     return redirect("experiment", experiment.pk)
+
+
+def _pin(request: HttpRequest, experiment: Experiment) -> None:
+    wanted = request.POST["baseline"]
+    baseline = experiment.runs.filter(pk=wanted).first() if wanted else None
+    user = access.actor_of(request).user
+    services.edit_experiment(experiment.pk, user, baseline=baseline)
+
+
+def _changed_meanwhile(request: HttpRequest, now: Experiment) -> HttpResponse:
+    yours = {
+        "name": request.POST.get("name", now.name),
+        "notes": _lines(request.POST.get("notes", now.notes)),
+    }
+    context: dict[str, Any] = edits.conflict_context(
+        now.name,
+        now.pk,
+        "experiment.edit",
+        edits.seen_experiment(now),
+        [
+            edits.Field("name", _("Name"), now.name, yours["name"]),
+            edits.Field("notes", _("Notes"), now.notes, yours["notes"], is_long=True),
+        ],
+        reverse("experiment", args=[now.pk]),
+    )
+    context["section"] = "experiments"
+    return show(request, "experiments/edit_conflict.html", context, status=409)
+
+
+def _lines(text: str) -> str:
+    """Browsers send lines with CRLF."""
+    return text.replace("\r\n", "\n")
+
+
+@require_POST
+@page_of(Experiment.objects.select_related("project"), Role.EDITOR)
+def archive(request: HttpRequest, experiment: Experiment) -> HttpResponse:
+    """`archived` is 1, or empty to put it back."""
+    archived = bool(request.POST.get("archived"))
+    try:
+        services.archive_experiment(experiment.pk, access.actor_of(request).user, archived)
+    except RefusedError as refused:
+        tell(request, refused)
+        return redirect("experiment", experiment.pk)
+    messages.success(request, _("Archived.") if archived else _("It is among the others again."))
+    return redirect("experiment", experiment.pk)
+
+
+@require_POST
+@page_of(Experiment.objects.select_related("project"), Role.EDITOR)
+def delete(request: HttpRequest, experiment: Experiment) -> HttpResponse:
+    try:
+        services.delete_experiment(experiment.pk, access.actor_of(request).user)
+    except RefusedError as refused:
+        tell(request, refused)
+        return redirect("experiment", experiment.pk)
+    messages.success(request, _("%(name)s is deleted.") % {"name": experiment.name})
+    return redirect("experiments", experiment.project_id)
+
+
+@require_POST
+@login_required
+def preview(request: HttpRequest) -> HttpResponse:
+    """What Markdown looks like, before it is saved."""
+    text = request.POST.get("notes", "")[:MAX_PREVIEW]
+    return render(request, "components/preview.html", {"text": render_markdown(text)})

@@ -4,20 +4,22 @@ import time
 from typing import Any, TypeVar
 
 from django.contrib import messages
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import services
+from webapp.experiments import edits, services
 from webapp.experiments.lineage import lineage_of, with_parents
 from webapp.experiments.models import ACTIVE_STATES, Checkpoint, Run, Stage
 from webapp.experiments.pages.results import results
 from webapp.experiments.queries import run_detail, spec_text
-from webapp.experiments.states import RESUMABLE
+from webapp.experiments.states import RESUMABLE, lock
 from webapp.monitoring.overview import chart_data
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError, invalid_field
@@ -129,20 +131,49 @@ def control(request: HttpRequest, run: Run) -> HttpResponse:
 @require_POST
 @page_of(RUNS, Role.EDITOR)
 def edit(request: HttpRequest, run: Run) -> HttpResponse:
-    tags = request.POST.get("tags", "").replace(",", " ").split()
+    """Name, tags and notes. With `seen`, the tag of what its writer saw, a change that was made
+    meanwhile is shown instead of being written over."""
+    given = {name: request.POST.get(name) for name in ("name", "tags", "notes")}
     user = access.actor_of(request).user
     try:
-        services.edit_run(
-            run.pk,
-            user,
-            name=request.POST.get("name", run.name),
-            notes=request.POST.get("notes", run.notes),
-        )
-        services.set_tags(run.pk, user, add=tags, remove=run.tags)
+        with transaction.atomic():
+            now = lock(run.pk)
+            if request.POST.get("seen") not in (None, edits.seen_run(now)):
+                return _changed_meanwhile(request, now, given)
+            notes = given["notes"]
+            services.edit_run(
+                run.pk,
+                user,
+                name=given["name"],
+                notes=None if notes is None else notes.replace("\r\n", "\n"),
+            )
+            if given["tags"] is not None:
+                tags = given["tags"].replace(",", " ").split()
+                services.set_tags(run.pk, user, add=tags, remove=now.tags)
         messages.success(request, _("Saved."))
     except RefusedError as refused:
         tell(request, refused)
     return redirect("run", run.pk)
+
+
+def _changed_meanwhile(
+    request: HttpRequest, now: Run, given: dict[str, str | None]
+) -> HttpResponse:
+    held = {"name": now.name, "tags": " ".join(now.tags), "notes": now.notes}
+    yours = {name: held[name] if text is None else text for name, text in given.items()}
+    labels = {"name": _("Name"), "tags": _("Tags"), "notes": _("Notes")}
+    fields = [
+        edits.Field(
+            name, labels[name], theirs, yours[name].replace("\r\n", "\n"), is_long=name == "notes"
+        )
+        for name, theirs in held.items()
+    ]
+    back = reverse("run", args=[now.pk])
+    context = edits.conflict_context(
+        now.name, now.pk, "run.edit", edits.seen_run(now), fields, back
+    )
+    context["section"] = "runs"
+    return show(request, "experiments/edit_conflict.html", context, status=409)
 
 
 @require_POST
@@ -173,6 +204,8 @@ def run_context(run: Run, tab: str) -> dict[str, Any]:
         "stage_count": len(run.spec.get("stages", [])),
         "progress": progress_of(detail.stages) if is_active else None,
         "is_active": is_active,
+        "seen": edits.seen_run(run),
+        "left_s": detail.left_s if is_active else None,
         "can_try": not run.is_external and run.checkpoints.filter(removed_at=None).exists(),
         "can_resume": run.state in RESUMABLE and not run.is_external,
         "elapsed_s": detail.elapsed_s,
