@@ -19,7 +19,6 @@ from webapp.experiments import edits, services
 from webapp.experiments.models import ACTIVE_STATES, Experiment, Run
 from webapp.experiments.queries import Difference, config_differences
 from webapp.experiments.services.experiments import lock_experiment
-from webapp.markdown import render_markdown
 from webapp.monitoring.headline import HEADLINE
 from webapp.monitoring.sparks import sparks
 from webapp.pages import page_of, show, tell
@@ -205,4 +204,4 @@ def delete(request: HttpRequest, experiment: Experiment) -> HttpResponse:
 def preview(request: HttpRequest) -> HttpResponse:
     """What Markdown looks like, before it is saved."""
     text = request.POST.get("notes", "")[:MAX_PREVIEW]
-    return render(request, "components/preview.html", {"text": render_markdown(text)})
+    return render(request, "components/preview.html", {"text": text})
