@@ -17,6 +17,7 @@ from webapp.reviews.api import router as trajectories
 from webapp.reviews.inbox_api import router as inbox
 from webapp.reviews.queue_api import router as queues
 from webapp.reviews.search_api import router as search
+from webapp.sweeps.api import router as sweeps
 
 DESCRIPTION = """\
 Errors are application/problem+json; `errors` names the path of each field that is wrong.
@@ -49,5 +50,6 @@ def openapi(request: HttpRequest) -> Any:
 
 for area in (
     accounts, webhooks, views, experiments, monitoring, trajectories, queues, search, inbox,
+    sweeps,
 ):  # fmt: skip
     api.add_router("", area)

@@ -123,6 +123,14 @@ def duration(seconds: Any) -> SafeString | str:
 
 
 @register.filter
+def param(value: Any) -> SafeString | str:
+    """A value of a spec's field: numbers as numbers, the rest as JSON writes it."""
+    if value is None or isinstance(value, int | float):
+        return number(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@register.filter
 def moment(value: datetime | float | None) -> SafeString | str:
     """A time that the page turns into a relative one; the absolute one is its title."""
     if value is None:

@@ -16,4 +16,5 @@ urlpatterns = [
     path("", include("webapp.experiments.urls")),
     path("", include("webapp.monitoring.urls")),
     path("", include("webapp.reviews.urls")),
+    path("", include("webapp.sweeps.urls")),
 ]

@@ -232,6 +232,32 @@ class Client:
         body = {key: value for key, value in given.items() if value is not None}
         return dict(self.http.post(f"/runs/{self.run_id(run)}/queue", body))
 
+    def create_sweep(self, sweep: Mapping[str, Any], launch: bool = True) -> dict[str, Any]:
+        """Launch a sweep from what its file says; with `launch` false, only what it would try.
+
+        {spec|recipe|preset, overrides, space, method, metric, direction, budget, at_once, halving,
+        seed, priority, name, experiment, notes, project}. Problems name their fields.
+        """
+        return dict(self.http.post("/sweeps" if launch else "/sweeps/preview", dict(sweep)))
+
+    def sweeps(self, project: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
+        """Sweeps, the newest first."""
+        return list(self._paged("/sweeps", limit, {"project": project}))
+
+    def sweep(self, sweep: str) -> dict[str, Any]:
+        """A sweep by id, or by name where only one has it."""
+        if not sweep.startswith("swp_"):
+            sweep = self._named("sweep", self.sweeps(limit=1000), sweep)["id"]
+        return dict(self.http.get(f"/sweeps/{quote(sweep, safe='')}"))
+
+    def trials(self, sweep_id: str, limit: int = 10_000) -> list[dict[str, Any]]:
+        """Trials of a sweep by their number, each with its values, run and metric."""
+        return list(self._paged(f"/sweeps/{quote(sweep_id, safe='')}/trials", limit, {}))
+
+    def control_sweep(self, sweep: str, action: str) -> dict[str, Any]:
+        """`action`: pause, continue or stop."""
+        return dict(self.http.post(f"/sweeps/{self.sweep(sweep)['id']}/{action}"))
+
     def archive(self, run: str, archived: bool = True) -> dict[str, Any]:
         """Take a run that has ended out of the lists, or put it back."""
         path = f"/runs/{self.run_id(run)}"

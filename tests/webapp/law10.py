@@ -24,6 +24,7 @@ from webapp.reviews import services as reviews
 from webapp.reviews.models import Notice, Trajectory
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
+from webapp.sweeps import services as sweeps
 
 MARK = "Zanzibar"  # in the name of everything of the world: an outsider never reads it
 
@@ -60,6 +61,15 @@ def build_world(project: Project, user: User) -> dict[str, str]:
     notice = Notice.objects.create(user=user, project=project, comment=comment, kind="mention")
     evaluation = judged(run, driver.attempt, MARK)
     job = services.start_job(project, user, "test", {}, title=f"{MARK} job")
+    sweep = sweeps.create_sweep(
+        project,
+        user,
+        {**SPEC, "name": f"{MARK} sweep"},
+        sweeps.SweepWish(
+            {"space": [{"kind": "choice", "path": "seed", "values": [1]}], "method": "grid"},
+            notes=MARK,
+        ),
+    )
     invitation, _ = accounts.invite(project, f"{MARK.lower()}@example.com", Role.VIEWER, user)
     webhook = webhooks.create_webhook(
         project, user, f"https://{MARK.lower()}.example.com/", ["run.failed"]
@@ -85,6 +95,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "steps": "0",
         "field": "text",
         "comments": comment.pk,
+        "sweeps": sweep.pk,
         "queues": queue.pk,
         "queue-items": str(queue.items.get().pk),
         "marks": "0",

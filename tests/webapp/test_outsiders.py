@@ -21,6 +21,7 @@ from tests.webapp.support import SPEC, Api, person
 from webapp.accounts.models import Project, Role, Team, User
 from webapp.api import api as rest
 from webapp.experiments.models import Run
+from webapp.sweeps.models import Sweep
 from webapp.urls_ingest import api as ingest
 
 PUBLIC = {"healthz", "readyz", "login", "login-link", "invitation", "set_language"}
@@ -56,6 +57,12 @@ OPERATIONS = list(operations())
 CALLS = [(method, path) for method, path, _ in OPERATIONS]
 UNSAFE = [(method, path) for method, path in CALLS if method != "GET"]
 
+SWEEP = {
+    "project": "projects",
+    "spec": SPEC,
+    "space": [{"kind": "choice", "path": "seed", "values": [1, 2]}],
+    "budget": {"trials": 2},
+}
 # A body for every unsafe call that is valid, whoever sends it.
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "projects"): {"name": "New"},
@@ -101,6 +108,11 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "trajectories/{pk}/comments"): {"text": "x"},
     ("PATCH", "comments/{pk}"): {"text": "x"},
     ("DELETE", "comments/{pk}"): {},
+    ("POST", "sweeps/preview"): SWEEP,
+    ("POST", "sweeps"): SWEEP,
+    ("POST", "sweeps/{sweep_id}/pause"): {},
+    ("POST", "sweeps/{sweep_id}/continue"): {},
+    ("POST", "sweeps/{sweep_id}/stop"): {},
     ("POST", "queues"): {"run": "runs", "name": "New"},
     ("PATCH", "queues/{pk}"): {"closed": True},
     ("POST", "run-changes"): {"project": "projects", "action": "tag", "tag": "x", "all": True},
@@ -165,6 +177,7 @@ REFERENCES = {
 # ... and those that do not.
 PLAIN = """
     accepted add after answer archived attempt axis before buckets category closed code_version
+    at_once budget direction halving method metric seed space
     commented config count cursor definition devices email expires_at failed_calls field file filter
     from group hops instructions kind labels level limit max_reward max_running min_reward name
     names node note notes number overrides pause place priority purpose q recipe remove resolved
@@ -433,9 +446,10 @@ def test_a_foreign_id_in_a_field_leads_nowhere(
         body.pop("spec")
     response = api(method, filled, {**body, field: foreign})
     if field == "experiment":
-        # Here it is a name: the run goes to one's own experiment of that name.
-        run = Run.objects.get(pk=response.json().get("run_id") or response.json()["id"])
-        assert run.experiment_id != foreign
+        # Here it is a name: what is made goes to one's own experiment of that name.
+        made = response.json().get("run_id") or response.json()["id"]
+        rows = Sweep.objects if path == "sweeps" else Run.objects
+        assert rows.get(pk=made).experiment_id != foreign
     else:
         assert response.status_code in (404, 422), response.content
 

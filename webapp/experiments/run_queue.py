@@ -70,7 +70,8 @@ class Places:
 
     @property
     def free(self) -> int:
-        return max(self.project.max_running - self.held, 0)
+        """Below 0 where the limit was lowered while more were at work."""
+        return self.project.max_running - self.held
 
 
 def run_queue(actor: Actor, project: str | None = None) -> list[Queued]:
@@ -84,14 +85,14 @@ def run_queue(actor: Actor, project: str | None = None) -> list[Queued]:
         "run__project__name", "run__project_id", *QUEUE_ORDER
     )
     free = {one.project.pk: one.free for one in places(actor)}
-    held = dict.fromkeys(free, 0)
+    placed = dict.fromkeys(free, 0)
     found = []
     for attempt in rows:
         run = attempt.run
-        held[run.project_id] += 1
-        place = held[run.project_id]
-        ahead = max(place - free[run.project_id], 0)
-        found.append(Queued(run, place, attempt.created_at, ahead, attempt.state_reason))
+        placed[run.project_id] += 1
+        place = placed[run.project_id]
+        frees = max(place - free[run.project_id], 0)
+        found.append(Queued(run, place, attempt.created_at, frees, attempt.state_reason))
     return found
 
 

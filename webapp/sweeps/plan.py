@@ -24,12 +24,23 @@ def _number(given: Any) -> Any:
         return given
 
 
+def _is_scientific(given: Any) -> bool:
+    return isinstance(given, str) and given.lower().strip("+-0123456789.") == "e"
+
+
 class Choice(SpecModel):
     """One of the values, which may be of any kind that the field takes."""
 
     kind: Literal["choice"] = "choice"
     path: Path
     values: list[Any] = Field(min_length=1, max_length=100)
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _plain_numbers(cls, given: Any) -> Any:
+        if not isinstance(given, list):
+            return given
+        return [_number(one) if _is_scientific(one) else one for one in given]
 
 
 class _Range(SpecModel):

@@ -14,6 +14,7 @@ from caravan.commands import (
     recipes,
     rewards,
     runs,
+    sweep,
     sync,
     tokens,
     trajectories,
@@ -27,7 +28,7 @@ app = typer.Typer(
 )
 for module in (login, launch, fork, tried, runs, compare, sync):
     module.add_to(app)
-for group in (recipes, queue, trajectories, checkpoints, rewards, datasets, jobs, tokens):
+for group in (recipes, queue, sweep, trajectories, checkpoints, rewards, datasets, jobs, tokens):
     app.add_typer(group.app)
 
 

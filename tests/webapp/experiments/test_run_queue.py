@@ -93,6 +93,10 @@ def test_a_run_is_moved_and_the_log_says_so(api: Api, queued: list[Run], owner: 
 
 def test_the_queue_says_how_many_must_end_first(api: Api, queued: list[Run]) -> None:
     assert [one["frees"] for one in api("GET", "run-queue").json()] == [1, 2, 3]
+    Project.objects.update(max_running=3)
+    assert [one["frees"] for one in api("GET", "run-queue").json()] == [0, 0, 1]
+    Project.objects.update(max_running=0)  # lowered while one is at work
+    assert [one["frees"] for one in api("GET", "run-queue").json()] == [2, 3, 4]
 
 
 @pytest.mark.parametrize("body", [{}, {"place": "up", "priority": 1}, {"place": "sideways"}])

@@ -1,5 +1,6 @@
 """From a spec and a plan to a sweep: what it would try is validated before anything is launched."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +109,8 @@ def steps_of(spec: ExperimentSpec) -> int:
 @transaction.atomic
 def create_sweep(project: Project, user: User, base: dict[str, Any], wish: SweepWish) -> Sweep:
     """A sweep that begins at once. Raises RefusedError as `preview` does."""
+    if "\\u0000" in json.dumps([base, wish.name, wish.experiment, wish.notes]):
+        raise RefusedError("A sweep holds no NUL characters.")
     seen = preview(base, wish.plan)
     name = wish.name.strip() or seen.name[:100]
     if len(name) > 100:
