@@ -11,6 +11,7 @@ import httpx
 from caravan.access import find_access
 from caravan.errors import RefusedError
 from caravan.http import Http
+from caravan.naming import one_named
 
 PAGE = 200
 
@@ -338,7 +339,7 @@ class Client:
 
     def reward_scheme(self, scheme: str) -> dict[str, Any]:
         """A scheme by id or name, with its versions, the newest first."""
-        found = self._named("reward scheme", self.reward_schemes(), scheme)
+        found = one_named("reward scheme", self.reward_schemes(), scheme)
         return dict(self.http.get(f"/reward-schemes/{found['id']}"))
 
     def push_reward_scheme(
@@ -354,12 +355,24 @@ class Client:
             body["project"] = project
         return dict(self.http.post("/reward-schemes", body))
 
+    def dataset_to_fill(
+        self, name: str, kind: str = "", project: str | None = None
+    ) -> dict[str, Any]:
+        """The dataset with this name or id, or a new one of a kind. Raises RefusedError."""
+        rows = self.datasets(project)
+        found = [one for one in rows if name == one["id"] or name.lower() == one["name"].lower()]
+        if found and kind and kind != found[0]["kind"]:
+            raise RefusedError(f"Dataset {name!r} holds {found[0]['kind']}, not {kind}.")
+        if not found and not kind:
+            raise RefusedError(f"{name!r} is a new dataset: say what it holds with --kind.")
+        return found[0] if found else self.create_dataset(name, kind, project)
+
     def datasets(self, project: str | None = None) -> list[dict[str, Any]]:
         return list(self.http.get("/datasets", project=project))
 
     def dataset(self, dataset: str) -> dict[str, Any]:
         """A dataset by id or name, with its versions, the newest first."""
-        found = self._named("dataset", self.datasets(), dataset)
+        found = one_named("dataset", self.datasets(), dataset)
         return dict(self.http.get(f"/datasets/{found['id']}"))
 
     def create_dataset(self, name: str, kind: str, project: str | None = None) -> dict[str, Any]:
@@ -421,14 +434,3 @@ class Client:
             cursor = page["next_cursor"]
             if cursor is None:
                 return
-
-    def _named(self, what: str, rows: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
-        named = [row for row in rows if row["name"].lower() == wanted.lower()]
-        found = [row for row in rows if row["id"] == wanted] or named
-        if not found:
-            known = ", ".join(row["name"] for row in rows[:20]) or "none yet"
-            raise RefusedError(f"There is no {what} {wanted!r}; there are: {known}.")
-        if len(found) > 1:
-            ids = ", ".join(row["id"] for row in found)
-            raise RefusedError(f"Several projects have a {what} {wanted!r}: use an id, {ids}.")
-        return found[0]

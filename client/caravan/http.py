@@ -62,6 +62,9 @@ class Http:
     def patch(self, path: str, data: Mapping[str, Any]) -> Any:
         return _json(self._send("PATCH", path, headers=_once(), json=_plain(data)))
 
+    def put(self, path: str, data: Mapping[str, Any]) -> Any:
+        return _json(self._send("PUT", path, json=_plain(data)))
+
     def delete(self, path: str) -> None:
         """May take long: a run has millions of rows."""
         self._send("DELETE", path, headers=_once(), timeout=600.0)

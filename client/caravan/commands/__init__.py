@@ -12,6 +12,7 @@ from caravan.commands import (
     login,
     queue,
     recipes,
+    review,
     rewards,
     runs,
     sweep,
@@ -28,7 +29,10 @@ app = typer.Typer(
 )
 for module in (login, launch, fork, tried, runs, compare, sync):
     module.add_to(app)
-for group in (recipes, queue, sweep, trajectories, checkpoints, rewards, datasets, jobs, tokens):
+GROUPS = (
+    recipes, queue, sweep, trajectories, checkpoints, rewards, datasets, review, jobs, tokens,
+)  # fmt: skip
+for group in GROUPS:
     app.add_typer(group.app)
 
 

@@ -53,14 +53,7 @@ def push(
 ) -> None:
     """Upload a file as the next version; wrong rows are named and then nothing is stored."""
     with file.open("rb") as rows, connect() as client:
-        known = {one["name"].lower(): one for one in client.datasets(project)}
-        dataset = known.get(name.lower())
-        if dataset is None:
-            if not kind:
-                raise RefusedError(f"{name!r} is a new dataset: say what it holds with --kind.")
-            dataset = client.create_dataset(name, kind, project)
-        elif kind and kind != dataset["kind"]:
-            raise RefusedError(f"Dataset {name!r} holds {dataset['kind']}, not {kind}.")
+        dataset = client.dataset_to_fill(name, kind, project)
         version = client.push_dataset(dataset["id"], file.name, rows, note)
     if as_json:
         emit({"dataset": dataset["id"], **version})

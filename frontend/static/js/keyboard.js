@@ -9,6 +9,7 @@ const PLACES = /** @type {Record<string, string>} */ ({
   l: "launch",
   m: "compare",
   v: "review",
+  i: "inbox",
   s: "rewards",
   d: "datasets",
   c: "cluster",

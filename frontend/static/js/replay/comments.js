@@ -4,33 +4,40 @@ import { api } from "../api.js";
 import { h, toast } from "../dom.js";
 import { absolute, ago } from "../format.js";
 import { t } from "../i18n.js";
+import { offerMentions } from "./mentions.js";
 
 const REFRESH_MS = 5000;
 
 /**
  * @typedef {{step: number | null, field: string, start: number | null, stop: number | null}} Anchor
- * @typedef {Anchor & {id: string, text: string, html: string, author: string, mine: boolean, may_delete: boolean,
+ * @typedef {Anchor & {id: string, reply_to: string | null, text: string, html: string, author: string, mine: boolean, may_delete: boolean,
  *   created_at: string, edited_at: string | null, resolved_at: string | null}} Comment
  */
 
 export class Comments {
   /**
    * @param {HTMLElement} box
-   * @param {{trajectory: string, mayWrite: boolean, onGo: (anchor: Anchor) => void, onChange: () => void}} options
+   * @param {{trajectory: string, project: string, mayWrite: boolean, onGo: (anchor: Anchor) => void, onChange: () => void}} options
    */
   constructor(box, options) {
     this.options = options;
     /** @type {Comment[]} */
     this.all = [];
     this.seen = "";
+    this.kept = `caravan-comment-${options.trajectory}`; // what is typed and not sent
+    /** The comment that the next one answers. @type {Comment | null} */
+    this.answered = null;
     /** @type {Anchor} */
     this.anchor = { step: null, field: "", start: null, stop: null };
     this.thread = h("ol", { class: "comments" });
     this.place = h("p", { class: "small muted row" });
     this.input = /** @type {HTMLTextAreaElement} */ (
-      h("textarea", { class: "textarea", "aria-label": t("Comment"), maxlength: 10000, placeholder: t("Markdown") })
+      h("textarea", { class: "textarea", "aria-label": t("Comment"), maxlength: 10000, placeholder: t("Markdown; @ names a person") })
     );
-    this.form = h("form", { class: "stack-s" }, this.place, this.input, h("button", { class: "button button-primary" }, t("Comment")));
+    this.input.value = localStorage.getItem(this.kept) ?? "";
+    this.input.addEventListener("input", () => localStorage.setItem(this.kept, this.input.value));
+    const people = offerMentions(this.input, options.project);
+    this.form = h("form", { class: "stack-s" }, this.place, h("div", { class: "mentioning" }, this.input, people), h("button", { class: "button button-primary" }, t("Comment")));
     this.form.addEventListener("submit", (event) => this.#send(event));
     this.input.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) /** @type {HTMLFormElement} */ (this.form).requestSubmit();
@@ -59,11 +66,21 @@ export class Comments {
   /** Set what the next comment is about. @param {Anchor} anchor */
   aim(anchor) {
     this.anchor = anchor;
+    this.answered = null;
     this.place.replaceChildren(t("On: %(place)s", { place: placeOf(anchor) }));
     if (anchor.step === null) return;
     const wider = h("button", { type: "button", class: "button button-quiet button-small" }, t("Whole trajectory"));
     wider.addEventListener("click", () => this.aim({ step: null, field: "", start: null, stop: null }));
     this.place.append(wider);
+  }
+
+  /** Set that the next comment answers one. @param {Comment} comment */
+  #answer(comment) {
+    this.answered = comment;
+    const instead = h("button", { type: "button", class: "button button-quiet button-small" }, t("Write a new comment instead"));
+    instead.addEventListener("click", () => this.aim({ step: null, field: "", start: null, stop: null }));
+    this.place.replaceChildren(t("Answer to %(name)s", { name: comment.author }), instead);
+    this.input.focus();
   }
 
   /** @param {Anchor} anchor */
@@ -94,7 +111,16 @@ export class Comments {
 
   #draw() {
     if (this.thread.contains(document.activeElement) && document.activeElement?.matches("textarea")) return; // being edited
-    this.thread.replaceChildren(...this.all.map((comment) => this.#entry(comment)));
+    const ids = new Set(this.all.map((comment) => comment.id));
+    const roots = this.all.filter((comment) => !comment.reply_to || !ids.has(comment.reply_to));
+    this.thread.replaceChildren(
+      ...roots.map((root) => {
+        const entry = this.#entry(root);
+        const answers = this.all.filter((comment) => comment.reply_to === root.id);
+        if (answers.length) entry.append(h("ol", { class: "comments replies" }, ...answers.map((comment) => this.#entry(comment))));
+        return entry;
+      }),
+    );
     if (!this.all.length) this.thread.append(h("li", { class: "muted" }, t("No comments yet. Press c to write one.")));
   }
 
@@ -132,6 +158,7 @@ export class Comments {
       h("button", { type: "button", class: "button button-quiet button-small", onclick: act }, text);
     const row = h("div", { class: "row" });
     const resolved = comment.resolved_at !== null;
+    row.append(button(t("Answer"), () => this.#answer(comment)));
     row.append(button(resolved ? t("Open again") : t("Resolve"), () => this.#change(comment, { resolved: !resolved })));
     if (comment.mine) row.append(button(t("Edit"), () => this.#edit(comment, item, body, row)));
     if (comment.may_delete) {
@@ -178,13 +205,17 @@ export class Comments {
     event.preventDefault();
     const { step, field, start, stop } = this.anchor;
     const span = start === null ? null : [start, stop];
+    const text = this.input.value;
+    const body = this.answered ? { text, reply_to: this.answered.id } : { text, step, field, span };
     try {
-      await api(`trajectories/${this.options.trajectory}/comments`, { body: { text: this.input.value, step, field, span } });
+      await api(`trajectories/${this.options.trajectory}/comments`, { body });
     } catch (problem) {
       toast(/** @type {Error} */ (problem).message, "bad");
       return;
     }
     this.input.value = "";
+    localStorage.removeItem(this.kept);
+    this.aim(this.anchor);
     await this.refresh();
   }
 }

@@ -44,6 +44,7 @@ async function start(root) {
 
   const comments = new Comments(need("[data-comments]"), {
     trajectory: page.id,
+    project: page.project,
     mayWrite: page.may_comment,
     onGo: (anchor) => anchor.step !== null && reveal(anchor.step, anchor.field, anchor.stop),
     onChange: () => {
