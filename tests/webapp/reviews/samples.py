@@ -36,6 +36,7 @@ def trajectory(
     *,
     name: str = "t0",
     group: str = "g0",
+    task: str = "task-1",
     success: bool = True,
     reward: float | None = 1.0,
     prompt: str = PROMPT,
@@ -59,7 +60,7 @@ def trajectory(
             _append(segment, call.result[:2000], -1, False)
     return Trajectory(
         id=name,
-        task_id="task-1",
+        task_id=task,
         group_id=group,
         category=category,
         prompt=prompt,
