@@ -14,6 +14,7 @@ from webapp.rest.auth import BearerAuth, SessionAuth
 from webapp.rest.idempotency import AnsweredError
 from webapp.rest.problem_json import answer_with_problems
 from webapp.reviews.api import router as trajectories
+from webapp.reviews.episode_api import router as episodes
 from webapp.reviews.inbox_api import router as inbox
 from webapp.reviews.queue_api import router as queues
 from webapp.reviews.search_api import router as search
@@ -49,7 +50,7 @@ def openapi(request: HttpRequest) -> Any:
 
 
 for area in (
-    accounts, webhooks, views, experiments, monitoring, trajectories, queues, search, inbox,
-    sweeps,
+    accounts, webhooks, views, experiments, monitoring, trajectories, episodes, queues,
+    search, inbox, sweeps,
 ):  # fmt: skip
     api.add_router("", area)

@@ -18,6 +18,12 @@ def run_topic(run_id: str) -> str:
     return f"run.{run_id}"
 
 
+def hint_of(topic: str) -> str:
+    """The topic whose hints tell of news of this one: episodes come with events of their run."""
+    kind, _, rest = topic.partition(".")
+    return run_topic(rest.partition(".")[0]) if kind in ("episodes", "episode") else topic
+
+
 def project_topic(project_id: str) -> str:
     return f"project.{project_id}"
 

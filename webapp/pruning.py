@@ -8,8 +8,10 @@ from django.utils import timezone
 from webapp.accounts.models import Delivery, Invitation, LoginLink, StoredAnswer
 from webapp.monitoring.models import DeviceSample
 from webapp.rest.idempotency import KEPT
+from webapp.reviews.models import Episode, Playing
 
 DEVICES_KEPT = timedelta(days=7)
+EPISODES_KEPT = timedelta(minutes=30)
 LINKS_KEPT = timedelta(days=30)
 
 
@@ -18,6 +20,8 @@ def prune() -> dict[str, int]:
     now = timezone.now()
     old = {
         "device samples": DeviceSample.objects.filter(at__lt=(now - DEVICES_KEPT).timestamp()),
+        "episodes": Episode.objects.filter(told_at__lt=now - EPISODES_KEPT),
+        "lists of episodes": Playing.objects.filter(told_at__lt=now - EPISODES_KEPT),
         "stored answers": StoredAnswer.objects.filter(created_at__lt=now - KEPT),
         "login links": LoginLink.objects.filter(expires_at__lt=now - LINKS_KEPT),
         "invitations": Invitation.objects.filter(expires_at__lt=now - LINKS_KEPT, accepted_at=None),

@@ -43,6 +43,9 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[\w./ 
 
 
 MAX_TREE_NODES = 2_000
+MAX_PLAYING = 32  # episodes of a worker that are listed
+MAX_PUBLISHED_TURNS = 20  # of one event
+MAX_PUBLISHED_CHARS = 2_000  # of a field of a turn
 NodeColumn = Annotated[
     list[Annotated[int, Field(ge=-1, lt=2**53)]], Field(max_length=MAX_TREE_NODES)
 ]
@@ -180,6 +183,68 @@ class TrajectoryRows(Item):
     rows: list[dict[str, Any]]  # see engine.records.shards.index_row
 
 
+class RunningEpisode(BaseModel):
+    """An episode that is being played. `trajectory`: the id that it will be stored under."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trajectory: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[\w.-]+$")]
+    task: Annotated[str, Field(max_length=80)]
+    category: Annotated[str, Field(max_length=40)]
+    purpose: Annotated[str, Field(max_length=14)]
+    prompt: Annotated[str, Field(max_length=500)]
+    started_at: Annotated[float, Field(ge=0, lt=1e11, description="Seconds since 1970")]
+    turns: Annotated[int, Field(ge=0, lt=2**31)]
+    tokens: Annotated[int, Field(ge=0, lt=2**31, description="Sampled so far")]
+    followed: bool = Field(description="Whether its turns are published")
+
+
+class Playing(Item):
+    """What a worker plays now; its newest one tells all there is."""
+
+    kind: Literal["playing"] = "playing"
+    running: Annotated[int, Field(ge=0, lt=2**31, description="Episodes, listed or not")]
+    rows: Annotated[list[RunningEpisode], Field(max_length=MAX_PLAYING)]
+
+
+PublishedText = Annotated[str, Field(max_length=MAX_PUBLISHED_CHARS)]
+
+
+class PublishedTurn(BaseModel):
+    """A turn and what came back, for people. `more`: what is cut here, and its whole size."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: PublishedText
+    answer: PublishedText | None = None
+    tool: Annotated[str, Field(max_length=200)] | None = None
+    arguments: PublishedText | None = None  # as JSON; None: they could not be parsed
+    result: PublishedText = ""
+    error: Annotated[str, Field(max_length=200)] | None = None
+    duration_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    more: dict[Literal["text", "answer", "arguments", "result"], int] = {}
+
+
+class EpisodeEnd(BaseModel):
+    """How an episode ended; nothing but a reason where it was dropped with its stage."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reason: Annotated[str, Field(max_length=20)]
+    reward: Annotated[float, Field(allow_inf_nan=False)] | None = None  # None: invalid
+    success: bool | None = None
+
+
+class Turns(Item):
+    """Turns of one running episode, from number `first` on, and its end once it is there."""
+
+    kind: Literal["turns"] = "turns"
+    episode: RunningEpisode
+    first: Annotated[int, Field(ge=0, lt=2**31)]
+    turns: Annotated[list[PublishedTurn], Field(max_length=MAX_PUBLISHED_TURNS)]
+    end: EpisodeEnd | None = None
+
+
 class TrainedRows(Item):
     """Index rows of what the loss saw of trajectories' tokens, in one uploaded shard."""
 
@@ -241,6 +306,8 @@ Event = Annotated[
     | StageChange
     | TrajectoryRows
     | TrainedRows
+    | Playing
+    | Turns
     | CheckpointSaved
     | EvaluationDone
     | Gap,

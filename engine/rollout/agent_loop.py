@@ -32,8 +32,21 @@ class TurnTokenizer(Protocol):
     def token_bytes(self, ids: Sequence[int]) -> list[bytes]: ...
 
 
+@dataclass(frozen=True)
+class Running:
+    """An episode under way, for those who watch; `steps` grows while it goes on."""
+
+    id: str  # of the trajectory that it will be
+    task: Task
+    purpose: str
+    started_at: str  # ISO 8601, UTC
+    tokens: int  # sampled in the turns that are over
+    steps: Sequence[Step]
+
+
 @dataclass
 class _Episode:
+    id: str
     task: Task
     group_id: str
     purpose: str
@@ -91,6 +104,20 @@ class AgentLoop:
     def free(self) -> int:
         """Episodes that could start at once, beyond those that wait."""
         return max(0, self.sampler.capacity - self.active)
+
+    def running(self) -> list[Running]:
+        """The episodes that run, the longest first."""
+        return [
+            Running(
+                one.id,
+                one.task,
+                one.purpose,
+                one.started_at,
+                sum(step.stop - step.start for step in one.steps),
+                one.steps,
+            )
+            for one in self._running.values()
+        ]
 
     def submit(
         self,
@@ -212,7 +239,7 @@ class AgentLoop:
         task, segment, steps = episode.task, episode.segment, episode.steps
         segment.texts = self._texts(segment)
         trajectory = Trajectory(
-            id=uuid.uuid4().hex,
+            id=episode.id,
             task_id=task.id,
             group_id=episode.group_id,
             category=task.category,
@@ -246,6 +273,7 @@ class AgentLoop:
 def _begin(request: _Request, ids: list[int]) -> _Episode:
     size = len(ids)
     return _Episode(
+        id=uuid.uuid4().hex,
         task=request.task,
         group_id=request.group_id,
         purpose=request.purpose,

@@ -92,6 +92,13 @@ class RolloutSpec(SpecModel):
     workers: int = Field(1, ge=1, le=1024)
     slots: int = Field(192, ge=1, description="Episodes that a worker keeps in flight")
     temperature: float = Field(1.0, gt=0, le=5)
+    live_episodes: int = Field(
+        2,
+        ge=0,
+        le=16,
+        description="Running episodes whose turns a worker publishes at a time; 0: nothing of "
+        "what runs is told",
+    )
 
 
 class GateSpec(SpecModel):

@@ -29,7 +29,7 @@ _THIN_AT = 0.8
 _KEEP_ONE_IN = 10
 _RESERVE = 1.1  # of the cap, for what cannot be told again
 _GAP_EVERY_S = 10.0
-_REPEATING = ("metrics", "spans", "pool", "tree", "devices")
+_REPEATING = ("metrics", "spans", "pool", "tree", "devices", "playing", "turns")
 _ESSENTIAL = ("stage", "checkpoint", "gap", "decision", "clock")
 
 

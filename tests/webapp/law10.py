@@ -21,7 +21,7 @@ from webapp.experiments.models import Attempt, Run
 from webapp.experiments.services.schemes import check_definition
 from webapp.monitoring.models import RunEvent
 from webapp.reviews import services as reviews
-from webapp.reviews.models import Notice, Trajectory
+from webapp.reviews.models import Episode, Notice, Trajectory
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
 from webapp.sweeps import services as sweeps
@@ -55,6 +55,12 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         run=run, attempt=driver.attempt, project=project, shard=shard, cursor=1, **rows[0]
     )
     comment = reviews.add_comment(row, user, MARK)
+    episode = Episode.objects.create(
+        run=run, attempt=driver.attempt, trajectory_id=ids.new_id("t"), worker="rollout-0",
+        task_id=MARK, category=MARK, purpose="train", prompt=MARK, started_at=timezone.now(),
+        turns=1, tokens=1, seq=1, told_at=timezone.now(), cursor=1,
+    )  # fmt: skip
+    episode.published.create(index=0, data={"text": MARK}, cursor=1)
     queue = reviews.create_queue(
         run, user, name=f"{MARK} queue", rubric=Rubric(), wanted=Filter(), size=1
     )
@@ -92,6 +98,8 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "rewards": scheme.scheme_id,
         "presets": preset.pk,
         "trajectories": row.pk,
+        "episodes": episode.trajectory_id,
+        "live": episode.trajectory_id,
         "steps": "0",
         "field": "text",
         "comments": comment.pk,

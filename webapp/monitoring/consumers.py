@@ -18,6 +18,7 @@ from webapp.accounts.models import Project, User
 from webapp.experiments.models import Run
 from webapp.live import CLUSTER
 from webapp.monitoring import feeds
+from webapp.reviews import episodes
 
 MAX_TOPICS = 50
 CHECK_EVERY_S = 5.0
@@ -157,8 +158,12 @@ def may_see(actor: Actor, topic: str) -> bool:
     """Whether the actor may follow a topic; unknown and foreign ones look alike."""
     kind, _, pk = topic.partition(".")
     try:
-        if kind == "run":
+        if kind in ("run", "episodes"):
             access.get(Run.objects.all(), pk, actor)
+        elif kind == "episode":
+            run_id, _, trajectory = pk.partition(".")
+            run = access.get(Run.objects.all(), run_id, actor)
+            return episodes.find(run, trajectory) is not None
         elif kind == "project":
             access.get(Project.objects.all(), pk, actor)
         else:

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple, Protocol
 from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 
+from webapp.live import hint_of
 from webapp.monitoring.live_reads import Update, read
 
 logger = logging.getLogger(__name__)
 
 MIN_INTERVAL_S = 0.25
 CURSOR_EVERY_S = 5.0
-LATEST_WINS = ("state", "pool", "tree", "devices")
+LATEST_WINS = ("state", "pool", "tree", "devices", "episodes", "episode")
 
 
 class Subscriber(Protocol):
@@ -61,7 +62,7 @@ class Feed:
             try:
                 layer = get_channel_layer()
                 channel = await layer.new_channel()
-                await layer.group_add(self.topic, channel)
+                await layer.group_add(hint_of(self.topic), channel)
                 try:
                     self.news.set()  # what happened before we listened
                     while True:
@@ -69,7 +70,7 @@ class Feed:
                         self.news.set()
                 finally:
                     with suppress(Exception):
-                        await layer.group_discard(self.topic, channel)
+                        await layer.group_discard(hint_of(self.topic), channel)
             except Exception as error:
                 logger.warning("no hints of %s: %s", self.topic, error)
                 await asyncio.sleep(CURSOR_EVERY_S)

@@ -15,6 +15,7 @@ from django.utils import timezone
 from webapp.experiments.models import ACTIVE_STATES, Run
 from webapp.monitoring import queries
 from webapp.monitoring.models import DeviceSample, RunEvent
+from webapp.reviews import episodes
 from webapp.reviews.models import Trajectory
 
 MAX_ROWS = 200  # log lines, decisions or trajectories in one update; older ones are fetched
@@ -36,6 +37,11 @@ def read(topic: str, after: int) -> Update:
         return read_run(pk, after)
     if kind == "project":
         return read_project(pk)
+    if kind == "episodes":
+        return read_episodes(pk, after)
+    if kind == "episode":
+        run_id, _, trajectory = pk.partition(".")
+        return read_episode(run_id, trajectory, after)
     return read_cluster(after)
 
 
@@ -122,6 +128,31 @@ def read_project(project_id: str) -> Update:
     cursor = int(time.time() * 1000)
     states = [run_state(run) for run in runs.order_by("-created_at")[:MAX_ROWS]]
     return Update(cursor, [{"kind": "state", "cursor": cursor, "runs": states}])
+
+
+def read_episodes(run_id: str, after: int) -> Update:
+    """What the workers of a run play now."""
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        return Update(after, [])
+    message = {"kind": "episodes", "cursor": run.cursor, "workers": episodes.playing(run)}
+    return Update(run.cursor, [message])
+
+
+def read_episode(run_id: str, trajectory: str, after: int) -> Update:
+    """One running episode: its turns since then, and where it stands."""
+    run = Run.objects.filter(pk=run_id).first()
+    episode = run and episodes.find(run, trajectory)
+    if run is None or episode is None:
+        return Update(after, [])
+    rows = episodes.turns(episode, after, run.cursor) if after < run.cursor else []
+    messages: list[dict[str, Any]] = []
+    if rows:
+        messages.append({"kind": "turns", "cursor": after, "rows": rows})
+    state = episodes.state(run, episode)
+    return Update(
+        run.cursor, [*messages, {"kind": "episode", "cursor": run.cursor, "episode": state}]
+    )
 
 
 def read_cluster(after: int) -> Update:

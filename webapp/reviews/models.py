@@ -111,6 +111,64 @@ class TrainedTokens(models.Model):
         ]
 
 
+class Playing(models.Model):
+    """What a rollout worker plays now: the newest list that came of it."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
+    worker = models.CharField(max_length=80)
+    running = models.PositiveIntegerField()  # episodes, listed or not
+    rows = models.JSONField()  # engine.records.events.RunningEpisode
+    seq = models.BigIntegerField()  # of the event: an older one changes nothing
+    told_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["attempt", "worker"], name="playing_once")]
+
+
+class Episode(models.Model):
+    """An episode that people can follow while it runs; kept for minutes after its end.
+
+    `trajectory_id` is what it is stored under, if it is stored at all.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="episodes")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
+    trajectory_id = models.CharField(max_length=40)
+    worker = models.CharField(max_length=80)
+    task_id = models.CharField(max_length=80)
+    category = models.CharField(max_length=40)
+    purpose = models.CharField(max_length=14)
+    prompt = models.CharField(max_length=500)
+    started_at = models.DateTimeField()
+    turns = models.PositiveIntegerField()
+    tokens = models.PositiveIntegerField()  # sampled so far
+    seq = models.BigIntegerField()  # of the newest event about it
+    told_at = models.DateTimeField()
+    end = models.JSONField(null=True)  # engine.records.events.EpisodeEnd
+    cursor = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "trajectory_id", "attempt"], name="episode_once")
+        ]
+        indexes = [models.Index(fields=["told_at"], name="episode_by_age")]
+
+
+class EpisodeTurn(models.Model):
+    """A turn of a running episode, cut for people."""
+
+    episode = models.ForeignKey(Episode, on_delete=models.CASCADE, related_name="published")
+    index = models.PositiveIntegerField()
+    data = models.JSONField()  # engine.records.events.PublishedTurn
+    cursor = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["episode", "index"], name="episode_turn_once")
+        ]
+
+
 class Comment(models.Model):
     """Anchored to a trajectory, to one of its steps, or to a span of a field of that step."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.cache import patch_vary_headers
 from pydantic import ValidationError
 
@@ -17,7 +17,7 @@ from webapp.experiments.models import Run
 from webapp.experiments.pages.run import RUNS, run_context
 from webapp.pages import page_of, show
 from webapp.problems import RefusedError
-from webapp.reviews import queries, reading
+from webapp.reviews import episodes, queries, reading
 from webapp.reviews.models import Trajectory
 
 TRAJECTORIES = Trajectory.objects.select_related("project", "run__experiment", "attempt")
@@ -39,6 +39,7 @@ def run_trajectories(request: HttpRequest, run: Run) -> HttpResponse:
         "wanted": wanted,
         "narrowed": bool(problem) or wanted != queries.Filter(),
         "problem": problem,
+        "running": {"run": run.pk, "cursor": run.cursor, "workers": episodes.playing(run)},
         "categories": queries.categories_of(run),
         "stop_reasons": [reason.value for reason in StopReason],
     }
@@ -55,6 +56,22 @@ def given_filter(request: HttpRequest, others: tuple[str, ...] = ()) -> tuple[qu
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         return queries.Filter(), f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+@page_of(RUNS)
+def live_episode(request: HttpRequest, run: Run, trajectory: str) -> HttpResponse:
+    """A running episode, turn by turn; its replay once only that is left of it."""
+    episode = episodes.find(run, trajectory)
+    if episode is None:
+        stored = access.found_or_404(run.trajectories.filter(pk=trajectory).first())
+        return redirect("replay", stored.pk)
+    context = {
+        "section": "runs",
+        "run": run,
+        "episode": episode,
+        "data": {"run": run.pk, **episodes.detail(run, episode)},
+    }
+    return show(request, "reviews/live_episode.html", context)
 
 
 @page_of(TRAJECTORIES)

@@ -6,6 +6,7 @@ from webapp.reviews import inbox_pages, judging_pages, pages, queue_pages, searc
 
 urlpatterns = [
     path("runs/<str:pk>/trajectories/", pages.run_trajectories, name="run_trajectories"),
+    path("runs/<str:pk>/live/<str:trajectory>/", pages.live_episode, name="live_episode"),
     path("trajectories/compare", pages.compare, name="trajectories_compare"),
     path("trajectories/<str:pk>/", pages.replay, name="replay"),
     path("projects/<str:pk>/search/", search_pages.page, name="search"),

@@ -25,6 +25,7 @@ from workers.cluster.pool_actor import Offer
 from workers.cluster.reporting import Address
 from workers.cluster.rollout_stats import tally
 from workers.cluster.storage import RunStorage
+from workers.cluster.watching import EpisodePublisher
 
 MAX_UNSAVED = 8  # finished groups on their way to the pool
 IDLE_S = 0.5
@@ -77,6 +78,7 @@ class RolloutActor:
         self._name = f"rollout-{index}"
         self._attempt = attempt
         self._reporter = address.reporter(self._name)
+        self._publisher = EpisodePublisher(self._reporter.spool, self._spec.rollout.live_episodes)
         self._loop: Any = None
         self._tasks: dict[str, list[Task]] = {}
         self._storage: RunStorage | None = None
@@ -283,6 +285,7 @@ class RolloutActor:
     def _step(self) -> None:
         with self._reporter.phases.phase("generate"):
             finished = self._loop.step()
+        self._publish(finished)
         for trajectory in finished:
             group = self._started[trajectory.group_id]
             group.finished.append(trajectory)
@@ -294,6 +297,12 @@ class RolloutActor:
             call = self._production.pool.finish.remote(packed, tally(group.finished))
             self._saving.append(call)
         self._check_saved(at_most=MAX_UNSAVED)
+
+    def _publish(self, finished: list[Trajectory]) -> None:
+        """Tell people what runs and what came of it."""
+        for trajectory in finished:
+            self._publisher.ended(trajectory)
+        self._publisher.look(self._loop.running)
 
     def _check_saved(self, at_most: int) -> None:
         """Raise what the pool raised; wait while too many groups are on their way to it."""
@@ -329,7 +338,9 @@ class RolloutActor:
                     temperature=frozen.temperature,
                 )
             while self._loop.active and not self._stopping:
-                for trajectory in self._loop.step():
+                finished = self._loop.step()
+                self._publish(finished)
+                for trajectory in finished:
                     frozen.take(trajectory)
                     frozen.played += 1
                     self._reporter.keeper.add_group([trajectory])

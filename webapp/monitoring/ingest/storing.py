@@ -10,21 +10,27 @@ from engine.records.events import (
     Devices,
     Gap,
     Metrics,
+    Playing,
     StageChange,
     TrainedRows,
     TrajectoryRows,
+    Turns,
 )
 from webapp.accounts.credentials import digest
 from webapp.experiments.models import Attempt, Run
 from webapp.monitoring.bulk import bulk_cursor
 from webapp.monitoring.ingest import rows, writing
 from webapp.monitoring.ingest.cardinality import refuse_too_many
+from webapp.monitoring.ingest.episodes import store_playing, store_turns
 from webapp.monitoring.ingest.parsing import Batch, Rejected
 from webapp.monitoring.ingest.points import store_points
 from webapp.monitoring.ingest.trained import store_trained
 from webapp.monitoring.ingest.writing import Writing
 from webapp.monitoring.models import Gap as StoredGap
 from webapp.problems import RefusedError, conflict
+
+# Kinds with tables of their own; of these, only stages stand among a run's events too.
+_ROWS = (StageChange, CheckpointSaved, Gap, TrajectoryRows, TrainedRows, Playing, Turns)
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,10 @@ def store(token: str, batch: Batch) -> Outcome:
         )
     if kinds["trained"]:
         store_trained(run_id, attempt_id, kinds["trained"], batch)
+    if kinds["playing"]:
+        store_playing(run_id, attempt_id, [item for _, item in kinds["playing"]])
+    if kinds["turns"]:
+        store_turns(run_id, attempt_id, cursor, [item for _, item in kinds["turns"]])
     batch.rejected.sort(key=lambda item: item.index)
     refused = {item.index for item in batch.rejected}
     accepted = sum(index not in refused for index, _ in batch.events)
@@ -106,15 +116,8 @@ def store(token: str, batch: Batch) -> Outcome:
 
 def _by_kind(run_id: str, batch: Batch) -> dict[str, list[Any]]:
     """Events by how they are stored; what cannot be stored is rejected here."""
-    kinds: dict[str, list[Any]] = {
-        "metrics": [],
-        "events": [],
-        "stage": [],
-        "checkpoint": [],
-        "gap": [],
-        "trajectories": [],
-        "trained": [],
-    }
+    kinds: dict[str, list[Any]] = {"metrics": [], "events": []}
+    kinds |= {kind.model_fields["kind"].default: [] for kind in _ROWS}
     for index, item in batch.events:
         if isinstance(item, Metrics):
             kinds["metrics"].append((index, item))
@@ -125,10 +128,10 @@ def _by_kind(run_id: str, batch: Batch) -> dict[str, list[Any]]:
         if problem is not None:
             batch.reject(index, item, *problem)
             continue
-        if isinstance(item, StageChange | CheckpointSaved | Gap | TrajectoryRows | TrainedRows):
+        if isinstance(item, _ROWS):
             kinds[item.kind].append((index, item))
         try:
-            if not isinstance(item, CheckpointSaved | TrajectoryRows | TrainedRows | Gap):
+            if not isinstance(item, _ROWS) or isinstance(item, StageChange):
                 kinds["events"].append((item, rows.as_json(item)))
         except ValueError as error:
             batch.reject(index, item, "", str(error))
