@@ -142,7 +142,7 @@ def read_episodes(run_id: str, after: int) -> Update:
 def read_episode(run_id: str, trajectory: str, after: int) -> Update:
     """One running episode: its turns since then, and where it stands."""
     run = Run.objects.filter(pk=run_id).first()
-    episode = run and episodes.find(run, trajectory)
+    episode = None if run is None else episodes.find(run, trajectory)
     if run is None or episode is None:
         return Update(after, [])
     rows = episodes.turns(episode, after, run.cursor) if after < run.cursor else []
