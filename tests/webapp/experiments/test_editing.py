@@ -12,7 +12,7 @@ from django.utils import timezone
 from tests.webapp.support import Api, Driver
 from webapp.accounts.models import User
 from webapp.experiments import services
-from webapp.experiments.models import Experiment, Run
+from webapp.experiments.models import Experiment, RewardScheme, Run
 from webapp.monitoring.headline import HEADLINE
 
 
@@ -153,3 +153,32 @@ def test_the_queries_of_both_pages_do_not_grow(
         services.create_experiment(project, driver.run.created_by, f"q{number}")  # type: ignore[arg-type]
     Run.objects.update(ended_at=timezone.now())
     assert [queries_of(page, address) for address in addresses] == few
+
+
+def test_two_people_who_edit_one_scheme_lose_nothing(
+    page: Client, second: Client, api: Api, owner: User, project: Any
+) -> None:
+    made = api(
+        "POST", "reward-schemes", {"definition": {"name": "S", "terms": [{"kind": "exact_answer"}]}}
+    ).json()
+    scheme = RewardScheme.objects.get()
+    address = f"/rewards/{scheme.pk}/new"
+    assert 'name="based_on" value="1"' in second.get(address).content.decode()
+
+    def given(weight: str, based_on: str) -> dict[str, str]:
+        return {"use.exact_answer": "1", "weight.exact_answer": weight, "based_on": based_on}
+
+    assert page.post(address, given("2.0", "1")).status_code == 302
+    told = second.post(address, {**given("3.0", "1"), "note": "mine"})
+    assert told.status_code == 409
+    text = told.content.decode()
+    assert f"Version 2 was saved by {owner}" in text and 'value="mine"' in text
+    assert 'name="based_on" value="2"' in text and 'value="3.0"' in text
+    changed = [row for row in told.context["meanwhile"] if row["before"] != row["after"]]
+    assert [(row["before"], row["after"]) for row in changed] == [(2.0, 3.0)]
+    assert second.post(address, given("3.0", "2")).status_code == 302
+    assert [one.number for one in scheme.versions.order_by("number")] == [1, 2, 3]
+    body = {"definition": made["definition"], "based_on": 2}
+    assert api("POST", f"reward-schemes/{scheme.pk}/versions", body).status_code == 409
+    body["based_on"] = 3
+    assert api("POST", f"reward-schemes/{scheme.pk}/versions", body).status_code == 201

@@ -24,6 +24,7 @@ class SchemeIn(Schema):
 class VersionIn(Schema):
     definition: dict[str, Any]
     note: str = ""
+    based_on: int | None = None  # number of the version that it was made from
 
 
 @router.get("/reward-schemes", response=list[SchemeOut])
@@ -53,8 +54,9 @@ def get_scheme(request: HttpRequest, scheme_id: str) -> Any:
 
 @router.post("/reward-schemes/{scheme_id}/versions", response={201: SchemeVersionOut})
 def add_version(request: HttpRequest, scheme_id: str, data: VersionIn) -> Any:
-    """The next version; one that equals the newest is refused."""
+    """The next version. Refused (409): one that equals the newest, or that is based on an older."""
     actor = access.actor_of(request)
     scheme = access.get(RewardScheme.objects.all(), scheme_id, actor, Role.EDITOR)
     definition = check_definition({**data.definition, "name": scheme.name})
-    return Status(201, services.add_scheme_version(scheme, actor.user, definition, data.note))
+    made = services.add_scheme_version(scheme, actor.user, definition, data.note, data.based_on)
+    return Status(201, made)

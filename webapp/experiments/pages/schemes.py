@@ -53,7 +53,7 @@ def one(request: HttpRequest, scheme: RewardScheme) -> HttpResponse:
         "versions": versions,
         "shown": shown,
         "against": against,
-        "changes": _changes(against, shown) if against else None,
+        "changes": _changes(against.definition, shown.definition) if against else None,
         "values": scheme_form.flat(shown.definition),
         "runs": shown.runs.order_by("-created_at")[:20],
     }
@@ -66,9 +66,9 @@ def _chosen(
     return next((item for item in versions if str(item.number) == number), None)
 
 
-def _changes(before: RewardSchemeVersion, after: RewardSchemeVersion) -> list[dict[str, Any]]:
-    """Each value in both versions; None where a version lacks it."""
-    old, new = scheme_form.flat(before.definition), scheme_form.flat(after.definition)
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each value of both definitions; None where one lacks it."""
+    old, new = scheme_form.flat(before), scheme_form.flat(after)
     return [
         {"name": name, "before": old.get(name), "after": new.get(name)}
         for name in dict.fromkeys([*old, *new])
@@ -96,6 +96,8 @@ def _form(
 ) -> HttpResponse:
     errors: dict[str, str] = {}
     problem = note = ""
+    newest = scheme.versions.order_by("-number").first() if scheme else None
+    meanwhile = None  # what a version that was saved meanwhile and this one say
     if request.method == "POST":
         name = scheme.name if scheme else request.POST.get("name", "").strip()
         definition, note = scheme_form.posted(request.POST, name), request.POST.get("note", "")
@@ -103,7 +105,7 @@ def _form(
         try:
             checked = check_definition(definition)
             version = (
-                services.add_scheme_version(scheme, user, checked, note)
+                services.add_scheme_version(scheme, user, checked, note, _based_on(request))
                 if scheme
                 else services.create_scheme(project, user, checked, note)
             )
@@ -111,6 +113,8 @@ def _form(
         except RefusedError as refused:
             errors = {item.path: item.message for item in refused.errors}
             problem = refused.detail
+            if newest is not None and _based_on(request) not in (None, newest.number):
+                meanwhile = _changes(newest.definition, definition)
     context = {
         "section": "rewards",
         "scheme": scheme,
@@ -121,6 +125,13 @@ def _form(
         "presets": [] if scheme else [(name, purpose) for name, (_, purpose) in PRESETS.items()],
         "errors": errors,
         "problem": problem,
+        "newest": newest,
+        "meanwhile": meanwhile,
     }
-    status = 422 if problem else 200
+    status = (409 if meanwhile else 422) if problem else 200
     return show(request, "experiments/reward_scheme_form.html", context, status=status)
+
+
+def _based_on(request: HttpRequest) -> int | None:
+    given = request.POST.get("based_on", "")
+    return int(given) if given.isdecimal() else None

@@ -50,11 +50,25 @@ def create_scheme(
 
 @transaction.atomic
 def add_scheme_version(
-    scheme: RewardScheme, user: User, definition: Definition, note: str = ""
+    scheme: RewardScheme,
+    user: User,
+    definition: Definition,
+    note: str = "",
+    based_on: int | None = None,
 ) -> RewardSchemeVersion:
-    """The next version. Raises RefusedError (409) where it equals the newest one."""
+    """The next version. `based_on`: the number of the version that its writer began with.
+
+    Raises RefusedError (409) where it equals the newest one, or where that is newer than the one
+    that it is based on.
+    """
     RewardScheme.objects.select_for_update(no_key=True).get(pk=scheme.pk)
-    newest = scheme.versions.order_by("-number").first()
+    newest = scheme.versions.select_related("created_by").order_by("-number").first()
+    if newest is not None and based_on not in (None, newest.number):
+        by = f" by {newest.created_by}" if newest.created_by else ""
+        raise conflict(
+            f"Version {newest.number} was saved{by} since this was begun from version {based_on}: "
+            f"look at what is different, and save it on top of version {newest.number}."
+        )
     if newest is not None and newest.digest == definition_digest(definition):
         raise conflict(f"This is version {newest.number} already: nothing changed.")
     return _add(scheme, user, definition, note)
