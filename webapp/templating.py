@@ -88,6 +88,12 @@ def percent(value: Any, places: int = 1) -> SafeString | str:
 
 
 @register.filter
+def share_of(part: float, whole: float) -> float | None:
+    """None where there is nothing to take a share of."""
+    return part / whole if whole else None
+
+
+@register.filter
 def points(value: float, places: int = 1) -> str:
     """A difference of two shares, in percentage points with its sign."""
     return f"{100 * value:+.{places}f}".replace("-", "\u2212")

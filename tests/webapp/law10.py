@@ -45,7 +45,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
     )
     task = f'{{"prompt": "{MARK}", "answer": "{MARK}"}}'.encode()
     dataset = services.create_dataset(project, user, f"{MARK} data", "tasks")
-    services.add_dataset_version(dataset, user, [task], source={"kind": "upload"})
+    version = services.add_dataset_version(dataset, user, [task], source={"kind": "upload"})
     scheme = services.create_scheme(project, user, check_definition({"name": f"{MARK} rewards"}))
     preset = services.save_preset(project, user, f"{MARK} preset", str(SPEC).replace("'", '"'))
     name = ids.new_id("t")
@@ -75,6 +75,9 @@ def build_world(project: Project, user: User) -> dict[str, str]:
             {"space": [{"kind": "choice", "path": "seed", "values": [1]}], "method": "grid"},
             notes=MARK,
         ),
+    )
+    tried = services.start_backtest(
+        project, user, check_definition({"name": MARK}), runs=[run], against=scheme
     )
     invitation, _ = accounts.invite(project, f"{MARK.lower()}@example.com", Role.VIEWER, user)
     webhook = webhooks.create_webhook(
@@ -109,6 +112,9 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "marks": "0",
         "notices": notice.pk,
         "jobs": job.pk,
+        "backtests": tried.pk,
+        "scheme-version": scheme.pk,
+        "dataset-version": version.pk,
         "invitations": invitation.pk,
         "members": str(user.pk),
         "tokens": token.pk,

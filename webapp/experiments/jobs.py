@@ -12,9 +12,11 @@ from typing import Any, cast
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext_lazy as _
 
 from webapp.experiments.models import Job
 from webapp.experiments.services import jobs as services
+from webapp.plain_text import storable
 
 WRITE_EVERY_S = 0.5
 LOG_CHARS = 200_000
@@ -30,7 +32,9 @@ class Kind:
     work: str  # dotted path of the function
 
 
-KINDS: dict[str, Kind] = {}
+KINDS: dict[str, Kind] = {
+    "backtest": Kind(_("Reward backtest"), "webapp.experiments.backtests.work"),
+}
 
 
 def work_of(kind: str) -> "Callable[[Working], dict[str, Any]]":
@@ -57,13 +61,13 @@ class Working:
 
         Raises CancelledError where the job shall end.
         """
-        self._state = {"done": done, "total": total, "text": _storable(text)[:200]}
+        self._state = {"done": done, "total": total, "text": storable(text)[:200]}
         if time.monotonic() >= self._next:
             self.write()
 
     def log(self, line: str) -> None:
         """Add a line to the job's log, shown with the next progress."""
-        text = f"{timezone.now():%H:%M:%S} {_storable(line)}\n"
+        text = f"{timezone.now():%H:%M:%S} {storable(line)}\n"
         if self._logged + len(text) <= LOG_CHARS:
             self._lines.append(text)
         elif self._logged <= LOG_CHARS:
@@ -76,7 +80,3 @@ class Working:
         lines, self._lines = "".join(self._lines), []
         if not services.report_job(self.job.pk, self.job.claim, lines, **self._state):
             raise CancelledError
-
-
-def _storable(text: str) -> str:
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from webapp.experiments.pages import (
+    backtests,
     compare,
     datasets,
     evaluation,
@@ -46,6 +47,9 @@ urlpatterns = [
     path("projects/<str:pk>/rewards/new", schemes.new, name="reward_scheme_new"),
     path("rewards/<str:pk>/", schemes.one, name="reward_scheme"),
     path("rewards/<str:pk>/new", schemes.new_version, name="reward_scheme_new_version"),
+    path("projects/<str:pk>/backtests/new", backtests.new, name="backtest_new"),
+    path("backtests/<str:pk>/", backtests.one, name="backtest"),
+    path("backtests/<str:pk>/save", backtests.save, name="backtest_save"),
     path("projects/<str:pk>/datasets/", datasets.listing, name="datasets"),
     path("projects/<str:pk>/datasets/new", datasets.new, name="dataset_new"),
     path("datasets/<str:pk>/", datasets.one, name="dataset"),

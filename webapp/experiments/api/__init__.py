@@ -3,6 +3,7 @@
 from ninja import Router
 
 from webapp.experiments.api import (
+    backtests,
     checkpoints,
     compare,
     datasets,
@@ -30,6 +31,7 @@ for area in (
     compare,
     experiments,
     schemes,
+    backtests,
     datasets,
     checkpoints,
     evaluations,

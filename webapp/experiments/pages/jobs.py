@@ -10,12 +10,12 @@ from webapp.accounts.models import Project, Role
 from webapp.experiments import job_queries, services
 from webapp.experiments.jobs import KINDS
 from webapp.experiments.models import Job
-from webapp.pages import page_of, show, tell
+from webapp.pages import is_fragment, page_of, show, tell
 from webapp.problems import RefusedError
 
 JOBS = Job.objects.select_related("project", "created_by")
 # Kinds whose result has a page of its own, by the name of its URL.
-RESULT_PAGES: dict[str, str] = {}
+RESULT_PAGES = {"backtest": "backtest"}
 
 
 @page_of(Project.objects.all())
@@ -46,11 +46,14 @@ def listing(request: HttpRequest, project: Project) -> HttpResponse:
 def one(request: HttpRequest, job: Job) -> HttpResponse:
     kind = KINDS.get(job.kind)
     page = RESULT_PAGES.get(job.kind)
+    result_url = reverse(page, args=[job.pk]) if page and job.result is not None else None
+    if result_url and is_fragment(request):  # who watched it to its end wants to see what came
+        return HttpResponse(headers={"HX-Redirect": result_url})
     context = {
         "section": "jobs",
         "job": job,
         "kind": kind.label if kind else job.kind,
-        "result_url": reverse(page, args=[job.pk]) if page and job.result is not None else None,
+        "result_url": result_url,
     }
     return show(request, "experiments/job.html", context, "experiments/job_body.html")
 

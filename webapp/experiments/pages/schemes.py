@@ -11,7 +11,9 @@ from engine.rewards.presets import PRESETS
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import scheme_form, services
-from webapp.experiments.models import RewardScheme, RewardSchemeVersion
+from webapp.experiments.models import Job, RewardScheme, RewardSchemeVersion
+from webapp.experiments.pages import backtests
+from webapp.experiments.services.backtests import KIND
 from webapp.experiments.services.schemes import check_definition
 from webapp.pages import page_of, show
 from webapp.problems import RefusedError
@@ -56,6 +58,9 @@ def one(request: HttpRequest, scheme: RewardScheme) -> HttpResponse:
         "changes": _changes(against.definition, shown.definition) if against else None,
         "values": scheme_form.flat(shown.definition),
         "runs": shown.runs.order_by("-created_at")[:20],
+        "backtests": Job.objects.filter(
+            project=scheme.project_id, kind=KIND, subject=shown.digest
+        ).order_by("-created_at")[:20],
     }
     return show(request, "experiments/reward_scheme.html", context)
 
@@ -104,6 +109,8 @@ def _form(
         user = access.actor_of(request).user
         try:
             checked = check_definition(definition)
+            if request.POST.get("then") == "backtest":
+                return backtests.form(request, project, checked)
             version = (
                 services.add_scheme_version(scheme, user, checked, note, _based_on(request))
                 if scheme

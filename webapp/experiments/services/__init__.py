@@ -12,6 +12,7 @@ from webapp.experiments.services.attempts import (
     storage_of,
     submitted,
 )
+from webapp.experiments.services.backtests import start_backtest
 from webapp.experiments.services.blobs import not_uploaded, put_upload, remove_unused_blob
 from webapp.experiments.services.bulk import Changed, change_runs
 from webapp.experiments.services.checkpoints import prune_checkpoints, remove_checkpoint
@@ -130,6 +131,7 @@ __all__ = [
     "send_jobs",
     "set_tags",
     "silent_attempts",
+    "start_backtest",
     "start_job",
     "stop",
     "storage_of",

@@ -19,6 +19,7 @@ from webapp.accounts.models import Project, User
 from webapp.experiments.models import Job, State
 from webapp.experiments.services.judging import PULSE_LATE
 from webapp.monitoring.models import IngestPulse
+from webapp.plain_text import storable, storable_json
 from webapp.problems import conflict
 
 JOB_HEARTBEAT_S = 5
@@ -109,8 +110,8 @@ def end_job(
     """The word of the process that holds the claim. False: it held it no longer."""
     ended = _mine(job_id, claim).update(
         state=state,
-        state_reason=reason.replace("\0", "")[:2000],
-        result=result,
+        state_reason=storable(reason)[:2000],
+        result=storable_json(result),
         text="",
         ended_at=timezone.now(),
     )

@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from webapp.accounts import audit
 from webapp.accounts.models import Project, Role, User
+from webapp.plain_text import storable
 from webapp.problems import invalid_field
 from webapp.reviews import reading
 from webapp.reviews.mentions import mentioned
@@ -14,11 +15,6 @@ from webapp.reviews.models import Comment, Trajectory
 from webapp.reviews.services.inbox import notify
 
 MAX_COMMENT = 10_000
-
-
-def storable(text: str) -> str:
-    """PostgreSQL stores neither NUL nor half of a surrogate pair."""
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 @transaction.atomic

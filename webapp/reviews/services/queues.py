@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from webapp.accounts import audit
 from webapp.accounts.models import Membership, Project, Role, User
 from webapp.experiments.models import Run
+from webapp.plain_text import storable
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 from webapp.reviews import queries
 from webapp.reviews.models import Queue, QueueItem
 from webapp.reviews.rubric import Rubric, Style
 from webapp.reviews.sampling import Kind, Picked, pick
-from webapp.reviews.services.comments import storable
 
 MAX_ITEMS = 2_000
 NOTHING: dict[Kind, str] = {
