@@ -11,12 +11,11 @@ import httpx
 from caravan.access import find_access
 from caravan.errors import RefusedError
 from caravan.http import Http
+from caravan.job_calls import JobCalls
 from caravan.naming import one_named
 
-PAGE = 200
 
-
-class Client:
+class Client(JobCalls):
     """Asks one server with one token; use it as a context manager, or close it.
 
     Without arguments it takes CARAVAN_URL and CARAVAN_TOKEN, else what `caravan login` stored.
@@ -163,7 +162,7 @@ class Client:
     ) -> list[dict[str, Any]]:
         """Runs by the filter language (`status:running success>0.5 tag:baseline`), newest first."""
         query = {"q": q, "sort": sort, "project": project, "archived": archived}
-        return list(self._paged("/runs", limit, query))
+        return list(self.http.paged("/runs", limit, query))
 
     def run_groups(
         self,
@@ -180,7 +179,9 @@ class Client:
         mean of each metric over the runs and its 95% interval."""
         query: dict[str, Any] = {"q": q, "by": by, "metrics": metrics, "sort": sort}
         return list(
-            self._paged("/run-groups", limit, {**query, "project": project, "archived": archived})
+            self.http.paged(
+                "/run-groups", limit, {**query, "project": project, "archived": archived}
+            )
         )
 
     def saved_view(self, page: str, name: str, project: str | None = None) -> dict[str, Any]:
@@ -243,7 +244,7 @@ class Client:
 
     def sweeps(self, project: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
         """Sweeps, the newest first."""
-        return list(self._paged("/sweeps", limit, {"project": project}))
+        return list(self.http.paged("/sweeps", limit, {"project": project}))
 
     def sweep(self, sweep: str) -> dict[str, Any]:
         """A sweep by id, or by name where only one has it."""
@@ -253,7 +254,7 @@ class Client:
 
     def trials(self, sweep_id: str, limit: int = 10_000) -> list[dict[str, Any]]:
         """Trials of a sweep by their number, each with its values, run and metric."""
-        return list(self._paged(f"/sweeps/{quote(sweep_id, safe='')}/trials", limit, {}))
+        return list(self.http.paged(f"/sweeps/{quote(sweep_id, safe='')}/trials", limit, {}))
 
     def control_sweep(self, sweep: str, action: str) -> dict[str, Any]:
         """`action`: pause, continue or stop."""
@@ -394,19 +395,6 @@ class Client:
         with self.http.download(f"/datasets/{dataset_id}/versions/{number}/file") as answer:
             yield answer
 
-    def jobs(
-        self, kind: str = "", state: str = "", project: str | None = None, limit: int = 20
-    ) -> list[dict[str, Any]]:
-        """Jobs, the newest first. `state`: one of theirs, or "active" for all not ended."""
-        return list(self._paged("/jobs", limit, {"kind": kind, "state": state, "project": project}))
-
-    def job(self, job_id: str) -> dict[str, Any]:
-        """A job with its log, and its result once it has succeeded."""
-        return dict(self.http.get(f"/jobs/{quote(job_id, safe='')}"))
-
-    def cancel_job(self, job_id: str) -> dict[str, Any]:
-        return dict(self.http.post(f"/jobs/{quote(job_id, safe='')}/cancel"))
-
     def tokens(self) -> list[dict[str, Any]]:
         return list(self.http.get("/tokens"))
 
@@ -424,13 +412,3 @@ class Client:
 
     def revoke_token(self, token_id: str) -> None:
         self.http.delete(f"/tokens/{quote(token_id, safe='')}")
-
-    def _paged(self, path: str, limit: int, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        cursor = None
-        while limit > 0:
-            page = self.http.get(path, **query, cursor=cursor, limit=min(limit, PAGE))
-            yield from page["items"]
-            limit -= len(page["items"])
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return

@@ -14,6 +14,7 @@ from caravan.access import Access, is_loopback
 from caravan.errors import AccessError, Problem, RefusedError
 
 API = "/api/v1"
+PAGE = 200  # items of a list
 TIMEOUT_S = 30.0
 WAITS_S = (0.3, 1.0)  # before a call is tried again
 LATER = (502, 503, 504)
@@ -42,6 +43,17 @@ class Http:
     def get(self, path: str, **query: Any) -> Any:
         """The JSON that the API answers; queries that are None are left out."""
         return _json(self._send("GET", path, params=_given(query)))
+
+    def paged(self, path: str, limit: int, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The items of a list, up to `limit`, a page at a time."""
+        cursor = None
+        while limit > 0:
+            page = self.get(path, **query, cursor=cursor, limit=min(limit, PAGE))
+            yield from page["items"]
+            limit -= len(page["items"])
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
 
     def post(self, path: str, data: Mapping[str, Any] | None = None, once: bool = True) -> Any:
         """Repeated after a lost answer: the Idempotency-Key makes it happen once.

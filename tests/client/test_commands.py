@@ -281,3 +281,27 @@ def test_it_saves_shows_launches_and_deletes_a_preset(caravan: Caravan, tmp_path
     assert run["spec"]["seed"] == 8
     assert caravan("recipes", "delete", "eighth").exit_code == 0
     assert caravan("recipes", "delete", "eighth").exit_code == 2
+
+
+def test_it_starts_shows_and_stops_jobs(caravan: Caravan, tmp_path: Path) -> None:
+    run = launch(caravan)
+    file = tmp_path / "tried.yaml"
+    file.write_text("name: tried\nterms: [{kind: repetition, weight: -1.0, ngram: 3}]\n")
+    asked = ["rewards", "backtest", str(file), "--run", run["id"], "--newest", "5", "--no-wait"]
+    job = as_json(caravan(*asked, "--json"))
+    assert (job["state"], job["spec"]["newest"]) == ("queued", 5)  # no process does jobs here
+    assert job["id"] in caravan("jobs", "list", "--kind", "backtest").stdout
+    assert "queued" in caravan("jobs", "show", job["id"]).stdout
+    assert as_json(caravan("jobs", "cancel", job["id"], "--json"))["state"] == "stopped"
+    assert caravan("jobs", "wait", job["id"]).exit_code == 1
+    again = caravan("jobs", "cancel", job["id"])
+    assert again.exit_code == 2 and "stopped already" in again.stderr
+    assert caravan("jobs", "show", "job_nothing").exit_code == 2
+    assert caravan("rewards", "push", str(file)).exit_code == 0
+    assert "-1 repetition (ngram 3)" in caravan("rewards", "show", "tried").stdout
+    stored = ["rewards", "backtest", "tried", "--run", run["id"], "--no-wait", "--json"]
+    assert as_json(caravan(*stored))["title"].startswith("Backtest of tried on run ")
+    missing = caravan(*stored[:3], "--version", "9", *stored[3:])
+    assert missing.exit_code == 2 and "no version 9" in missing.stderr
+    nothing = caravan("rewards", "backtest", str(file))
+    assert nothing.exit_code == 2 and "Choose runs or a dataset" in nothing.stderr

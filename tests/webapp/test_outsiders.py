@@ -129,6 +129,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "inbox/read"): {},
     ("POST", "queues/{pk}/dataset"): {"dataset": "datasets"},
     ("POST", "jobs/{job_id}/cancel"): {},
+    ("POST", "backtests"): {"scheme_version": "scheme-version", "runs": ["runs"]},
 }
 # Calls about the caller alone; another project makes no difference to them.
 PERSONAL_CALLS = {
@@ -173,6 +174,9 @@ REFERENCES = {
     "experiment": "experiments",
     "assignees": "members",
     "reply_to": "comments",
+    "scheme_version": "scheme-version",
+    "dataset_version": "dataset-version",
+    "against": "scheme-version",
 }
 # ... and those that do not.
 PLAIN = """
@@ -195,6 +199,7 @@ PLAIN = """
     state subject
     replace
     action all by is_default metrics page query shared tag
+    newest record replace state subject
 """
 
 
@@ -242,12 +247,21 @@ def signed_in(user: User) -> Client:
     return client
 
 
+def body_of(method: str, path: str, world: dict[str, str]) -> dict[str, Any]:
+    """The valid body of a call, with ids of the world for the nouns it names, one or a list."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, list):
+            return [filled(one) for one in value]
+        return world.get(value, value) if isinstance(value, str) else value
+
+    body = BODIES.get((method, path), {})
+    return {key: filled(value) if key in REFERENCES else value for key, value in body.items()}
+
+
 def call(api: Api, method: str, path: str, world: dict[str, str]) -> Any:
     """Call with a valid body, query and ids of the world."""
-    body = {
-        key: world.get(value, value) if isinstance(value, str) and key in REFERENCES else value
-        for key, value in BODIES.get((method, path), {}).items()
-    }
+    body = body_of(method, path, world)
     filled = fill(path, {**world, "recipes": "kg-search"})
     if query := QUERIES.get(path):
         filled += "?" + query.format(**world)
@@ -442,8 +456,9 @@ def test_a_foreign_id_in_a_field_leads_nowhere(
         answered = text_of(response)
         assert response.status_code == 404 or not any(pk in answered for pk in theirs), answered
         return
-    body = {key: own.get(value, value) if key in REFERENCES else value
-            for key, value in BODIES[method, path].items()}  # fmt: skip
+    body = body_of(method, path, own)
+    if isinstance(body.get(field), list):
+        foreign = [foreign]
     if field == "preset":
         body.pop("spec")
     response = api(method, filled, {**body, field: foreign})

@@ -43,16 +43,17 @@ def start_backtest(request: HttpRequest, data: BacktestIn) -> Any:
     actor = access.actor_of(request)
     if (data.scheme_version is None) == (data.definition is None):
         raise invalid_field("scheme_version", "Give either scheme_version or definition.")
-    if data.scheme_version is not None:
-        version = access.get(VERSIONS, data.scheme_version, actor, Role.EDITOR)
-        project, given = version.scheme.project, version.definition
+    if data.scheme_version is not None and data.project is None:
+        project = access.get(VERSIONS, data.scheme_version, actor, Role.EDITOR).scheme.project
     else:
         project = access.default_project(actor, data.project, Role.EDITOR)
-        given = data.definition or {}
+    stored = VERSIONS.filter(scheme__project=project)
+    given = data.definition or {}
+    if data.scheme_version is not None:
+        given = access.get(stored, data.scheme_version, actor).definition
     definition = check_definition(given)
     runs = Run.objects.filter(project=project)
     versions = DatasetVersion.objects.filter(dataset__project=project).select_related("dataset")
-    stored = VERSIONS.filter(scheme__project=project)
     job = services.start_backtest(
         project,
         actor.user,

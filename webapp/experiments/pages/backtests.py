@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from engine.rewards.scheme import RewardScheme as Definition
 from webapp.accounts import access
@@ -109,6 +109,7 @@ def _start(request: HttpRequest, project: Project, definition: Definition) -> Jo
     )
 
 
+@require_safe
 @page_of(JOBS)
 def one(request: HttpRequest, job: Job) -> HttpResponse:
     if job.result is None:

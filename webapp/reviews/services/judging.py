@@ -11,11 +11,11 @@ from django.utils import timezone
 
 from webapp.accounts import audit
 from webapp.accounts.models import User
+from webapp.plain_text import storable
 from webapp.problems import FieldProblem, RefusedError, conflict, invalid_field
 from webapp.reviews.models import Claim, Queue, QueueItem, StepMark, Verdict
 from webapp.reviews.queue_queries import free_for, judgeable
 from webapp.reviews.rubric import CHOICES, Rubric, outcome
-from webapp.reviews.services.comments import storable
 
 LEASE = timedelta(minutes=5)  # a page that is open renews it every minute
 MAX_NOTE = 10_000

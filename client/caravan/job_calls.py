@@ -1,0 +1,58 @@
+"""The calls about jobs: long work that is no run. Part of `caravan.client.Client`."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from caravan.http import Http
+
+
+class JobCalls:
+    http: Http
+
+    def run_id(self, run: str) -> str:
+        raise NotImplementedError
+
+    def jobs(
+        self, kind: str = "", state: str = "", project: str | None = None, limit: int = 20
+    ) -> list[dict[str, Any]]:
+        """Jobs, the newest first. `state`: one of theirs, or "active" for all not ended."""
+        return list(
+            self.http.paged("/jobs", limit, {"kind": kind, "state": state, "project": project})
+        )
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """A job with its log, and its result once it has succeeded."""
+        return dict(self.http.get(f"/jobs/{quote(job_id, safe='')}"))
+
+    def cancel_job(self, job_id: str) -> dict[str, Any]:
+        return dict(self.http.post(f"/jobs/{quote(job_id, safe='')}/cancel"))
+
+    def backtest(
+        self,
+        *,
+        scheme_version: str | None = None,
+        definition: Mapping[str, Any] | None = None,
+        runs: list[str] | None = None,
+        dataset_version: str | None = None,
+        against: str | None = None,
+        filter: Mapping[str, Any] | None = None,
+        newest: int | None = None,
+        project: str | None = None,
+    ) -> dict[str, Any]:
+        """Grade stored trajectories with a scheme that nobody launched yet. The job.
+
+        Give `scheme_version` (an id) or a `definition`, and `runs` (ids or names) or a version of a
+        dataset. `against`: the id of a version; without it each run's own scheme.
+        """
+        given: dict[str, Any] = {
+            "scheme_version": scheme_version,
+            "definition": definition and dict(definition),
+            "dataset_version": dataset_version,
+            "against": against,
+            "newest": newest,
+            "project": project,
+        }
+        body = {name: value for name, value in given.items() if value is not None}
+        body |= {"runs": [self.run_id(run) for run in runs or []], "filter": dict(filter or {})}
+        return dict(self.http.post("/backtests", body))
