@@ -249,7 +249,7 @@ class Client(JobCalls):
     def sweep(self, sweep: str) -> dict[str, Any]:
         """A sweep by id, or by name where only one has it."""
         if not sweep.startswith("swp_"):
-            sweep = self._named("sweep", self.sweeps(limit=1000), sweep)["id"]
+            sweep = one_named("sweep", self.sweeps(limit=1000), sweep)["id"]
         return dict(self.http.get(f"/sweeps/{quote(sweep, safe='')}"))
 
     def trials(self, sweep_id: str, limit: int = 10_000) -> list[dict[str, Any]]:
