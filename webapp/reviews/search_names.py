@@ -71,7 +71,7 @@ def _kept(rows: QuerySet[Any]) -> QuerySet[Any]:
 _Narrowed = Callable[[QuerySet[Any]], QuerySet[Any]]
 _KINDS: dict[Kind, tuple[type[Any], str, tuple[str, ...], _Narrowed]] = {
     "run": (Run, "run", ("name", "tags", "notes"), _kept),
-    "experiment": (Experiment, "experiment", ("name", "notes"), _all),
+    "experiment": (Experiment, "experiment", ("name", "notes"), _kept),
     "dataset": (Dataset, "dataset", ("name",), _all),
     "scheme": (RewardScheme, "reward_scheme", ("name",), _all),
     "queue": (Queue, "queue", ("name", "instructions"), _all),
