@@ -16,6 +16,7 @@ from webapp.rest.problem_json import answer_with_problems
 from webapp.reviews.api import router as trajectories
 from webapp.reviews.episode_api import router as episodes
 from webapp.reviews.inbox_api import router as inbox
+from webapp.reviews.export_api import router as exports
 from webapp.reviews.queue_api import router as queues
 from webapp.reviews.search_api import router as search
 from webapp.sweeps.api import router as sweeps
@@ -51,6 +52,6 @@ def openapi(request: HttpRequest) -> Any:
 
 for area in (
     accounts, webhooks, views, experiments, monitoring, trajectories, episodes, queues,
-    search, inbox, sweeps,
+    search, inbox, sweeps, exports,
 ):  # fmt: skip
     api.add_router("", area)

@@ -301,9 +301,22 @@ class Client(JobCalls):
 
         `wanted` filters: purpose, category, success, stop_reason, min_reward, max_reward, attempt.
         """
-        path = f"/runs/{self.run_id(run)}/trajectories/export"
-        with self.http.download(path, **wanted) as answer:
+        with self.export(run, **wanted) as answer:
             yield answer.iter_lines()
+
+    @contextmanager
+    def export(
+        self, run: str | None = None, trajectory: str | None = None, **query: Any
+    ) -> Iterator[httpx.Response]:
+        """A run's trajectories or a single one as a file, read piece by piece.
+
+        `query`: format (jsonl, parquet, or html of a single one), and what narrows a run's.
+        """
+        path = f"/trajectories/{quote(trajectory or '', safe='')}/export"
+        if run is not None:
+            path = f"/runs/{self.run_id(run)}/trajectories/export"
+        with self.http.download(path, **query) as answer:
+            yield answer
 
     def try_checkpoint(
         self,

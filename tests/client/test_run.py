@@ -105,6 +105,14 @@ def test_it_keeps_trajectories_by_their_turns(client: Client, caravan: Caravan) 
     only = caravan("trajectories", "export", run.id, "--success").stdout.splitlines()
     assert [json.loads(line)["id"] for line in only] == [good["id"]]
     assert caravan("trajectories", "export", run.id, "--purpose", "evaluate").stdout == ""
+    export = ("trajectories", "export", "--to")
+    said = caravan(*export, "out.parquet", run.id, "--format", "parquet", "--json")
+    assert as_json(said)["bytes"] == Path("out.parquet").stat().st_size
+    assert Path("out.parquet").read_bytes()[:4] == b"PAR1"
+    one = ("--trajectory", good["id"])
+    caravan(*export, "out.html", *one, "--format", "html", "--comments")
+    assert "\u6771\u4eac" in Path("out.html").read_text("utf-8")
+    assert [json.loads(caravan("trajectories", "export", *one).stdout)["id"]] == [good["id"]]
 
 
 def test_it_tells_what_its_loss_saw_of_tokens(client: Client) -> None:

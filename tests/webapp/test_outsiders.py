@@ -192,7 +192,7 @@ PLAIN = """
     purpose q question recipe remove resolved
     reviews_per_item role rollouts rubric sampled scope scores search series since size sort span
     spec start step steps stop_reason success tags task tasks temperature text to
-    enabled events token tokens training trials url
+    enabled events format comments token tokens training trials url
     is_default page query shared
     choice mark notices outcome read sample seed style unread version
     record state subject

@@ -1,18 +1,15 @@
 """REST of trajectories and of comments on them."""
 
-import json
-from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from asgiref.sync import sync_to_async
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments.models import Run
-from webapp.problems import RefusedError, invalid_field
+from webapp.problems import invalid_field
 from webapp.rest.etags import check_match, tagged
 from webapp.reviews import finding, queries, reading, schemas, services, trained
 from webapp.reviews.models import Comment, Trajectory
@@ -36,37 +33,6 @@ def list_trajectories(
     """The run's trajectories, the newest first."""
     run = access.get(Run.objects.all(), run_id, access.actor_of(request))
     return queries.page_of(run, wanted, cursor, limit)
-
-
-@router.get("/runs/{run_id}/trajectories/export", response={200: None})
-def export_trajectories(
-    request: HttpRequest, run_id: str, wanted: Query[queries.Filter]
-) -> StreamingHttpResponse:
-    """JSON lines, one whole trajectory each; one that cannot be read is {"id", "problem"}."""
-    run = access.get(Run.objects.all(), run_id, access.actor_of(request))
-    answer = StreamingHttpResponse(_lines(run, wanted), content_type="application/x-ndjson")
-    answer["Content-Disposition"] = f'attachment; filename="{run.pk}-trajectories.jsonl"'
-    return answer
-
-
-async def _lines(run: Run, wanted: queries.Filter) -> AsyncIterator[str]:
-    cursor: str | None = None
-    while True:
-        page = await sync_to_async(queries.export_page)(run, wanted, cursor)
-        for row in page.items:
-            yield await sync_to_async(_line)(row)
-        cursor = page.next_cursor
-        if cursor is None:
-            return
-
-
-def _line(row: Trajectory) -> str:
-    try:
-        with reading.stored(row) as source:
-            data = source.whole().to_dict()
-    except RefusedError as refused:
-        data = {"id": row.id, "problem": refused.detail}
-    return json.dumps(data, ensure_ascii=False) + "\n"
 
 
 @router.get("/trajectories/{pk}", response=schemas.TrajectoryDetail)

@@ -4,15 +4,19 @@ Positions are code points of the field as it is stored.
 """
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from engine.records.stored import FIELDS, DamagedShardError, StoredTrajectory
+from webapp.reviews import images
 
 MAX_MATCHES = 200
 AROUND = 40  # characters shown on each side of a match
 _AT_ONCE = 64
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Text = tuple[int | None, str, str]  # step (None: of the whole), field, text
 
 
@@ -24,20 +28,30 @@ def fold(text: str) -> str:
     return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
-def texts(source: StoredTrajectory) -> Iterator[Text]:
-    """The prompt, then every text of each step, in order; empty ones are left out.
+def sound(walk: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """A walk through a stored trajectory; where something else was written it raises
+    DamagedShardError, as for bytes that are damaged."""
 
-    Raises DamagedShardError, also where something else than a trajectory was written.
-    """
-    try:
-        yield None, "prompt", str(source.fields["prompt"])
-        for first in range(0, source.step_count, _AT_ONCE):
-            for step in source.steps(first, _AT_ONCE):
-                for name in FIELDS:
-                    if text := field(source, step, name):
-                        yield int(step["index"]), name, text
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise DamagedShardError(f"It is no trajectory: {error!r}.") from error
+    @wraps(walk)
+    def walked(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from walk(*args, **kwargs)
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise DamagedShardError(f"It is no trajectory: {error!r}.") from error
+
+    return walked
+
+
+@sound
+def texts(source: StoredTrajectory) -> Iterator[Text]:
+    """The prompt, then every text of each step, in order; empty ones are left out. Images and the
+    like are blanked: nobody looks for what is written in base64."""
+    yield None, "prompt", str(source.fields["prompt"])
+    for first in range(0, source.step_count, _AT_ONCE):
+        for step in source.steps(first, _AT_ONCE):
+            for name in FIELDS:
+                if text := field(source, step, name):
+                    yield int(step["index"]), name, images.blank(text)
 
 
 def field(source: StoredTrajectory, step: dict[str, Any], name: str) -> str:

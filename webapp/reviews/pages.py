@@ -105,14 +105,7 @@ def _stored(trajectory: Trajectory) -> dict[str, Any]:
     """What only the stored trajectory knows: the whole prompt, the answer, the reward's terms."""
     with reading.stored(trajectory) as source:
         fields = source.fields
-    terms = fields["reward"]["terms"]
-    weights = reading.term_weights(trajectory.run.spec, fields["reward"])
-    return {
-        "stored": fields,
-        "terms": [
-            {"name": name, "raw": raw, "weight": weights.get(name)} for name, raw in terms.items()
-        ],
-    }
+    return {"stored": fields, "terms": reading.terms_of(trajectory.run.spec, fields["reward"])}
 
 
 def _neighbours(trajectory: Trajectory, group: list[Trajectory]) -> dict[str, Any]:

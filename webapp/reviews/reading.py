@@ -62,6 +62,15 @@ def term_weights(spec: dict[str, Any], reward: dict[str, Any]) -> dict[str, floa
     }
 
 
+def terms_of(spec: dict[str, Any], reward: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each term of a reward: its name, raw value, and weight where the spec still names it."""
+    weights = term_weights(spec, reward)
+    return [
+        {"name": name, "raw": raw, "weight": weights.get(name)}
+        for name, raw in reward["terms"].items()
+    ]
+
+
 def window(
     source: StoredTrajectory, first: int, count: int, with_tokens: bool
 ) -> list[dict[str, Any]]:

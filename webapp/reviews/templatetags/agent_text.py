@@ -7,6 +7,9 @@ from django import template
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from webapp.reviews import images
+from webapp.templating import size
+
 register = template.Library()
 
 # The same characters as in static/js/replay/text.js; a test compares the two.
@@ -22,6 +25,21 @@ def visible(text: str) -> SafeString:
     """The text in a box of its own, so that it cannot turn around what stands beside it."""
     shown = []
     end = 0
+    for one in images.find(text) if images.may_hold(text) else ():
+        shown += [*_characters(text[end : one.start]), label(one)]
+        end = one.stop
+    shown += _characters(text[end:])
+    return mark_safe(f'<bdi class="agent-text">{"".join(shown)}</bdi>')
+
+
+def label(one: images.Embedded) -> SafeString:
+    """What stands for base64 in a text: nobody reads it."""
+    return format_html('<span class="embedded">{}, {}</span>', one.label, size(one.bytes))
+
+
+def _characters(text: str) -> list[str]:
+    shown: list[str] = []
+    end = 0
     for found in HIDDEN.finditer(text):
         shown.append(escape(text[end : found.start()]))
         code = f"U+{ord(found[0]):04X}"
@@ -31,4 +49,4 @@ def visible(text: str) -> SafeString:
         )
         end = found.end()
     shown.append(escape(text[end:]))
-    return mark_safe(f'<bdi class="agent-text">{"".join(shown)}</bdi>')
+    return shown

@@ -1,0 +1,197 @@
+"""A trajectory as JSON, or as rows of Parquet, a piece at a time: none is ever in memory whole."""
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from engine.records.stored import StoredTrajectory
+from webapp.problems import RefusedError
+from webapp.reviews import finding, reading
+from webapp.reviews.models import Trajectory
+
+_AT_ONCE = 64
+_GROUP_ROWS = 2_000
+_GROUP_CHARS = 8_000_000
+_LARGE = 4 * 2**20  # bytes in the shard
+
+# Columns of Parquet, one row a step: name -> Arrow type. docs/exports.md says what each holds.
+COLUMNS = {
+    "trajectory_id": "string", "run_id": "string", "attempt": "int32", "task_id": "string",
+    "group_id": "string", "category": "string", "purpose": "string", "prompt": "string",
+    "right_answer": "string", "success": "bool", "reward": "double", "stop_reason": "string",
+    "worker": "string", "started_at": "timestamp[us, tz=UTC]", "problem": "string",
+    "step": "int32", "segment": "int32", "text": "string", "tool": "string", "arguments": "string",
+    "result": "string", "error": "string", "duration_s": "double", "answer": "string",
+    "step_reward": "double", "detour": "bool", "token_ids": "list<int64>",
+    "logprobs": "list<float>", "versions": "list<int32>", "trained": "list<bool>",
+}  # fmt: skip
+
+
+def json_lines(rows: Iterable[Trajectory]) -> Iterator[bytes]:
+    """One line for each with all of it, keys as in `Trajectory.to_dict`; {"id", "problem"} for one
+    that cannot be read."""
+    for row in rows:
+        try:
+            with reading.stored(row) as source:
+                if row.length > _LARGE:  # too much to hold: looked through before a line is begun
+                    for _ in _pieces(source):
+                        pass
+                    yield from _pieces(source)
+                else:
+                    yield b"".join(list(_pieces(source)))
+        except RefusedError as refused:
+            yield _json({"id": row.pk, "problem": refused.detail})
+        yield b"\n"
+
+
+@finding.sound
+def _pieces(source: StoredTrajectory) -> Iterator[bytes]:
+    yield _json(source.fields)[:-1] + b', "segments": ['
+    for index, where in enumerate(source.segments):
+        yield (b", " if index else b"") + _json(vars(source.tokens(index, 0, where["tokens"])))
+    yield b'], "steps": ['
+    for first in range(0, source.step_count, _AT_ONCE):
+        for step in source.steps(first, _AT_ONCE):
+            yield (b", " if step["index"] else b"") + _json(_whole(source, step))
+    yield b"]}"
+
+
+def _whole(source: StoredTrajectory, step: dict[str, Any]) -> dict[str, Any]:
+    """A step with its long fields, as `Step` in dictionaries."""
+    for name in step.get("long", {}):
+        owner = step if name in step else step["call"]
+        text = source.long_field(step, name)
+        owner[name] = json.loads(text) if name == "arguments" else text
+    step.pop("long", None)
+    return step
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def parquet(rows: Iterable[Trajectory]) -> Iterator[bytes]:
+    """A Parquet file of COLUMNS. A trajectory without steps, or that cannot be read, has one row,
+    whose `problem` says why."""
+    import pyarrow  # takes memory that a web process which exports nothing does not need
+    import pyarrow.parquet
+
+    schema = pyarrow.schema([(name, _arrow(pyarrow, kind)) for name, kind in COLUMNS.items()])
+    out = _Buffer()
+    with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        for group in _groups(step for row in rows for step in steps_of(row)):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema))
+            yield out.taken()
+    yield out.taken()
+
+
+class _Buffer(io.RawIOBase):
+    """What Arrow has written since it was last taken. It remembers how much that was before."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        self._size += len(self._parts[-1])
+        return len(self._parts[-1])
+
+    def tell(self) -> int:
+        return self._size
+
+    def taken(self) -> bytes:
+        found = b"".join(self._parts)
+        self._parts.clear()
+        return found
+
+
+def _arrow(pyarrow: Any, kind: str) -> Any:
+    if kind.startswith("list<"):
+        return pyarrow.list_(_arrow(pyarrow, kind[5:-1]))
+    if kind.startswith("timestamp"):
+        return pyarrow.timestamp("us", tz="UTC")
+    return {"bool": pyarrow.bool_(), "float": pyarrow.float32(), "double": pyarrow.float64()}.get(
+        kind
+    ) or pyarrow.type_for_alias(kind)
+
+
+def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    group, size = list[dict[str, Any]](), 0
+    for row in rows:
+        group.append(row)
+        size += 100 + sum(len(row[name] or "") for name in ("prompt", "text", "result"))
+        size += len(row["arguments"] or "") + 8 * len(row["token_ids"] or ())
+        if len(group) == _GROUP_ROWS or size > _GROUP_CHARS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def steps_of(row: Trajectory) -> Iterator[dict[str, Any]]:
+    """Rows of COLUMNS, one for each step."""
+    whole = dict.fromkeys(COLUMNS) | {
+        "trajectory_id": row.pk,
+        "run_id": row.run_id,
+        "attempt": row.attempt.number,
+        "problem": "",
+        **{
+            name: getattr(row, name)
+            for name in (
+                "task_id", "group_id", "category", "purpose", "prompt", "success", "reward",
+                "stop_reason", "worker", "started_at",
+            )
+        },
+    }  # fmt: skip
+    try:
+        with reading.stored(row) as source:
+            fields = source.fields
+            whole |= {"prompt": _text(fields["prompt"]), "right_answer": _text(fields["answer"])}
+            for step in _steps(source):
+                yield whole | step
+            if not source.step_count:
+                yield whole | {"problem": "It has no steps."}
+    except RefusedError as refused:
+        yield whole | {"problem": refused.detail}
+
+
+@finding.sound
+def _steps(source: StoredTrajectory) -> Iterator[dict[str, Any]]:
+    for first in range(0, source.step_count, _AT_ONCE):
+        for step in source.steps(first, _AT_ONCE):
+            yield _step(source, step)
+
+
+def _step(source: StoredTrajectory, step: dict[str, Any]) -> dict[str, Any]:
+    call = step["call"] or {}
+    tokens = source.tokens(step["segment"], step["start"], step["stop"])
+    has = {name: bool(call) and call.get(name) is not None for name in ("arguments", "result")}
+    return {
+        "step": step["index"],
+        "segment": step["segment"],
+        "text": _text(finding.field(source, step, "text")),
+        "tool": _text(call.get("name")),
+        "arguments": _text(finding.field(source, step, "arguments")) if has["arguments"] else None,
+        "result": _text(finding.field(source, step, "result")) if has["result"] else None,
+        "error": _text(call.get("error")),
+        "duration_s": call.get("duration_s"),
+        "answer": _text(finding.field(source, step, "answer"))
+        if step["answer"] is not None
+        else None,
+        "step_reward": step["reward"],
+        "detour": step["detour"],
+        "token_ids": tokens.ids,
+        "logprobs": tokens.logprobs,
+        "versions": tokens.versions,
+        "trained": tokens.loss_mask,
+    }
+
+
+def _text(value: str | None) -> str | None:
+    """Lone surrogates, which a stored escape can smuggle in, are no text to Arrow."""
+    return None if value is None else value.encode("utf-8", "replace").decode()
