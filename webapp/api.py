@@ -15,8 +15,8 @@ from webapp.rest.idempotency import AnsweredError
 from webapp.rest.problem_json import answer_with_problems
 from webapp.reviews.api import router as trajectories
 from webapp.reviews.episode_api import router as episodes
-from webapp.reviews.inbox_api import router as inbox
 from webapp.reviews.export_api import router as exports
+from webapp.reviews.inbox_api import router as inbox
 from webapp.reviews.queue_api import router as queues
 from webapp.reviews.search_api import router as search
 from webapp.sweeps.api import router as sweeps
