@@ -102,6 +102,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "reward-schemes/{scheme_id}/versions"): {"definition": {"name": "New"}},
     ("POST", "datasets"): {"project": "projects", "name": "New", "kind": "tasks"},
     ("POST", "datasets/{dataset_id}/versions"): {},
+    ("DELETE", "datasets/{dataset_id}"): {},
+    ("DELETE", "datasets/{dataset_id}/versions/{number}"): {},
     ("DELETE", "checkpoints/{checkpoint_id}"): {},
     ("POST", "checkpoints/{checkpoint_id}/evaluate"): {},
     ("POST", "checkpoints/{checkpoint_id}/try"): {},

@@ -13,6 +13,7 @@ from webapp.experiments.api import (
     jobs,
     launch,
     presets,
+    relations,
     run_groups,
     run_queue,
     runs,
@@ -24,6 +25,7 @@ router = Router()
 for area in (
     launch,
     presets,
+    relations,
     runs,
     run_groups,
     run_queue,

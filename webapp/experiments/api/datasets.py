@@ -12,6 +12,7 @@ from webapp.accounts.models import Role
 from webapp.experiments import queries, services
 from webapp.experiments.api.schemas import DatasetDetail, DatasetOut, DatasetVersionOut
 from webapp.experiments.models import Dataset, DatasetVersion
+from webapp.experiments.provenance import provenance_of
 
 router = Router(tags=["datasets"])
 
@@ -75,10 +76,61 @@ def download(request: HttpRequest, dataset_id: str, number: int) -> StreamingHtt
     return storage.attachment(storage.chunks(storage.open_blob(version.blob)), name, version.size)
 
 
+class LearnerOut(Schema):
+    """A stage of a run that learns from a version."""
+
+    run_id: str
+    name: str
+    stage: int
+
+
+class ProvenanceOut(Schema):
+    """Where a version came from (`source`, with the run and the queue that are still there), and
+    the runs that learn from it."""
+
+    source: dict[str, Any]
+    run_id: str | None
+    queue_id: str | None
+    learners: list[LearnerOut]
+
+
+@router.get("/datasets/{dataset_id}/versions/{number}/lineage", response=ProvenanceOut)
+def lineage(request: HttpRequest, dataset_id: str, number: int) -> Any:
+    version = _version(request, dataset_id, number)
+    found = provenance_of([version])[version.pk]
+    return {
+        "source": version.source,
+        "run_id": found.run and found.run.pk,
+        "queue_id": found.queue and found.queue.pk,
+        "learners": [
+            {"run_id": one.run_id, "name": one.run.name, "stage": one.stage}
+            for one in found.learners
+        ],
+    }
+
+
+@router.delete("/datasets/{dataset_id}/versions/{number}", response={204: None})
+def delete_version(request: HttpRequest, dataset_id: str, number: int) -> Any:
+    """Remove a version for good. Admins only; refused while a run refers to it."""
+    version = _version(request, dataset_id, number, Role.ADMIN)
+    services.delete_dataset_version(version, access.actor_of(request).user)
+    return Status(204, None)
+
+
+@router.delete("/datasets/{dataset_id}", response={204: None})
+def delete_dataset(request: HttpRequest, dataset_id: str) -> Any:
+    """Remove a dataset without versions. Admins only."""
+    dataset = _dataset(request, dataset_id, Role.ADMIN)
+    services.delete_dataset(dataset, access.actor_of(request).user)
+    return Status(204, None)
+
+
 def _dataset(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Dataset:
     return access.get(Dataset.objects.all(), pk, access.actor_of(request), role)
 
 
-def _version(request: HttpRequest, dataset_id: str, number: int) -> DatasetVersion:
-    versions = _dataset(request, dataset_id).versions.filter(number=number)
-    return access.found_or_404(versions.first())
+def _version(
+    request: HttpRequest, dataset_id: str, number: int, role: Role = Role.VIEWER
+) -> DatasetVersion:
+    versions = _dataset(request, dataset_id, role).versions.filter(number=number)
+    return access.found_or_404(versions.select_related("dataset__project").first())

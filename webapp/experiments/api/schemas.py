@@ -175,6 +175,7 @@ class DatasetVersionOut(Schema):
     rows: int
     size: int
     categories: dict[str, int]
+    difficulties: list[tuple[float, float, int]]  # from, to (both belong to it), rows
     source: dict[str, Any]
     note: str
     created_by: Person | None

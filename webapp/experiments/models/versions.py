@@ -49,6 +49,7 @@ class Dataset(models.Model):
         max_length=12,
         choices=[(k, k) for k in ("tasks", "trajectories", "pairs", "step_labels")],
     )
+    last_number = models.PositiveIntegerField(default=0)  # given to a version, deleted or not
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -68,6 +69,8 @@ class DatasetVersion(models.Model):
     rows = models.PositiveIntegerField()
     size = models.PositiveBigIntegerField()  # bytes of the blob
     categories = models.JSONField(default=dict)  # rows by category
+    # Rows by difficulty, or by number of hops where that is said: [[from, to, rows], ...].
+    difficulties = models.JSONField(default=list)
     source = models.JSONField(default=dict)  # {kind: upload|run|labels, ...ids}
     note = models.CharField(max_length=400, blank=True)
     created_by = models.ForeignKey(USER, null=True, on_delete=models.SET_NULL)

@@ -1,6 +1,8 @@
 """Datasets: versions, upload with every wrong row named, a browser of samples."""
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -13,13 +15,17 @@ from django.views.decorators.http import require_POST
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import services
-from webapp.experiments.models import Dataset, DatasetVersion, StageDataset
+from webapp.experiments.models import Dataset, DatasetVersion
+from webapp.experiments.provenance import provenance_of
 from webapp.experiments.queries import rows_of
-from webapp.pages import page_of, show, tell
+from webapp.experiments.stored import learner_of
+from webapp.pages import page_of, show, tell, whole_number
 from webapp.problems import RefusedError
+from webapp.reviews.models import Trajectory
 
 SAMPLES = 20
-LEARNERS = 50
+MOST_TEXT = 100_000  # characters of a row
+WIDTH, HEIGHT = 300, 90  # px of the drawing of difficulties
 KINDS = ("tasks", "trajectories", "pairs", "step_labels")
 
 
@@ -80,31 +86,85 @@ def upload(request: HttpRequest, dataset: Dataset) -> HttpResponse:
     return redirect("dataset", dataset.pk)
 
 
+@require_POST
+@page_of(Dataset.objects.select_related("project"), Role.ADMIN)
+def delete(request: HttpRequest, dataset: Dataset) -> HttpResponse:
+    """The version whose number the form holds; the dataset itself where it holds none."""
+    user, number = access.actor_of(request).user, request.POST.get("number", "")
+    try:
+        if not number:
+            services.delete_dataset(dataset, user)
+            messages.success(request, _("%(name)s is deleted.") % {"name": dataset.name})
+            return redirect("datasets", dataset.project_id)
+        wanted = dataset.versions.filter(number=whole_number("number", number))
+        version = access.found_or_404(wanted.select_related("dataset__project").first())
+        services.delete_dataset_version(version, user)
+        messages.success(request, _("Version %(n)s is deleted.") % {"n": number})
+    except RefusedError as refused:
+        tell(request, refused)
+    return redirect("dataset", dataset.pk)
+
+
+@dataclass(frozen=True)
+class Sample:
+    number: int
+    line: str
+    text: str
+    trajectory: str  # its id, where its replay is there; else empty
+
+
 def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
-    versions = list(dataset.versions.select_related("created_by").order_by("-number"))
+    """`?version=` is the number of the one that is shown, `?from=` its first row on the page."""
+    rows = dataset.versions.select_related("created_by", "dataset").order_by("-number")
+    versions = list(rows)
     wanted = request.GET.get("version")
     shown = next(
         (v for v in versions if str(v.number) == wanted), versions[0] if versions else None
     )
     given = request.GET.get("from", "0")
-    start = min(int(given), shown.rows - 1) if shown and given.isdecimal() else 0
-    samples = rows_of(shown, start, SAMPLES) if shown else []
+    start = max(0, min(int(given), shown.rows - 1)) if shown and given.isdecimal() else 0
+    found = provenance_of(versions)
     return {
         "section": "datasets",
         "dataset": dataset,
-        "versions": versions,
+        "versions": [(one, found[one.pk]) for one in versions],
         "shown": shown,
-        "learners": StageDataset.objects.filter(version__dataset=dataset)
-        .select_related("run", "version")
-        .order_by("-run__created_at", "stage")[:LEARNERS],
-        "samples": [
-            (start + index, _headline(row), json.dumps(row, indent=2, ensure_ascii=False))
-            for index, row in enumerate(samples)
-        ],
+        "provenance": found[shown.pk] if shown else None,
+        "learns_as": learner_of(shown) if shown else "",
+        "categories": _bars(shown.categories.items()) if shown else [],
+        "difficulties": _histogram(shown.difficulties) if shown else None,
+        "samples": _samples(dataset, shown, start) if shown else [],
         "start": start,
         "previous": max(0, start - SAMPLES) if start else None,
         "following": start + SAMPLES if shown and start + SAMPLES < shown.rows else None,
     }
+
+
+def _samples(dataset: Dataset, version: DatasetVersion, start: int) -> list[Sample] | None:
+    """None where the rows are missing from storage."""
+    try:
+        rows = rows_of(version, start, SAMPLES)
+    except FileNotFoundError:
+        return None
+    named = {_trajectory_of(row) for row in rows} - {""}
+    stored = Trajectory.objects.filter(pk__in=named, project=dataset.project_id)
+    replays = set(stored.values_list("pk", flat=True))
+    return [
+        Sample(
+            start + index,
+            _headline(row),
+            json.dumps(row, indent=2, ensure_ascii=False)[:MOST_TEXT],
+            name if (name := _trajectory_of(row)) in replays else "",
+        )
+        for index, row in enumerate(rows)
+    ]
+
+
+def _trajectory_of(row: dict[str, Any]) -> str:
+    for name in ("trajectory", "id"):
+        if isinstance(value := row.get(name), str) and len(value) <= 40 and "\0" not in value:
+            return value
+    return ""
 
 
 def _headline(row: dict[str, Any]) -> str:
@@ -112,3 +172,40 @@ def _headline(row: dict[str, Any]) -> str:
         if isinstance(row.get(name), str):
             return str(row[name])[:300]
     return json.dumps(row, ensure_ascii=False)[:300]
+
+
+def _bars(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int, float]]:
+    """(name, rows, share of the longest bar)."""
+    found = list(counts)
+    most = max((count for _, count in found), default=0)
+    return [(name, count, 100 * count / most) for name, count in found]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A bar of the drawing, in px, and what stands below it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+    rows: int
+
+
+def _histogram(bars: list[tuple[float, float, int]]) -> list[Column] | None:
+    """None where no row says how difficult it is."""
+    if not bars:
+        return None
+    most, step = max(rows for _, _, rows in bars), WIDTH / len(bars)
+    return [
+        Column(
+            round(step * place + 1, 1),
+            round(HEIGHT * (1 - rows / most), 1),
+            round(step - 2, 1),
+            round(HEIGHT * rows / most, 1),
+            f"{low:g}" if low == high else f"{low:.3g}–{high:.3g}",
+            rows,
+        )
+        for place, (low, high, rows) in enumerate(bars)
+    ]

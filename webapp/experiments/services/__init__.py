@@ -27,6 +27,8 @@ from webapp.experiments.services.control import (
 from webapp.experiments.services.datasets import (
     add_dataset_version,
     create_dataset,
+    delete_dataset,
+    delete_dataset_version,
     upload_version,
 )
 from webapp.experiments.services.deletion import delete_run, remove_leftovers
@@ -92,6 +94,8 @@ __all__ = [
     "create_dataset",
     "create_experiment",
     "create_scheme",
+    "delete_dataset",
+    "delete_dataset_version",
     "delete_experiment",
     "delete_preset",
     "delete_run",

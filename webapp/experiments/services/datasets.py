@@ -2,25 +2,25 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
 import zstandard
 from django.db import IntegrityError, transaction
-from django.db.models import Max
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from webapp import storage
+from webapp import queue, storage
 from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
-from webapp.experiments.models import Dataset, DatasetVersion
+from webapp.experiments.models import Dataset, DatasetVersion, Removal
 from webapp.experiments.parquet import BadRow, is_parquet, rows_of_parquet
 from webapp.experiments.services.blobs import lock_blob
-from webapp.problems import FieldProblem, RefusedError, invalid_field
+from webapp.experiments.services.distribution import Spread
+from webapp.problems import FieldProblem, RefusedError, conflict, invalid_field
 
 MAX_ROW_BYTES = 16 * 2**20
 MAX_PROBLEMS = 50
+MOST_NAMED = 5
 
 
 class Row(BaseModel):
@@ -87,20 +87,22 @@ def add_dataset_version(
     note: str = "",
 ) -> DatasetVersion:
     """The next version, from JSON lines. Raises RefusedError naming the wrong rows ("rows.17")."""
-    blob, rows, categories = _checked(dataset.kind, lines)
+    blob, rows, spread = _checked(dataset.kind, lines)
     sha256 = hashlib.sha256(blob).hexdigest()
     with transaction.atomic():
         lock_blob(sha256)
         storage.put_blob(blob, sha256)
-        Dataset.objects.select_for_update(no_key=True).get(pk=dataset.pk)
-        last = dataset.versions.aggregate(last=Max("number"))["last"] or 0
+        locked = Dataset.objects.select_for_update(no_key=True).get(pk=dataset.pk)
+        locked.last_number += 1  # never one that a deleted version had
+        locked.save(update_fields=["last_number"])
         version = DatasetVersion.objects.create(
             dataset=dataset,
-            number=last + 1,
+            number=locked.last_number,
             blob=sha256,
             rows=rows,
             size=len(blob),
-            categories=categories,
+            categories=spread.categories,
+            difficulties=spread.difficulties,
             source=source,
             note=note[:400],
             created_by=user,
@@ -124,10 +126,10 @@ def upload_version(dataset: Dataset, user: User, file: Any, note: str = "") -> D
     return add_dataset_version(dataset, user, lines, source=source, note=note)
 
 
-def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, dict[str, int]]:
+def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, Spread]:
     adapter = ROWS[kind]
     problems: list[FieldProblem] = []
-    categories: Counter[str] = Counter()
+    spread = Spread()
     compressor = zstandard.ZstdCompressor(level=3).compressobj()
     pieces: list[bytes] = []
     rows = 0
@@ -147,7 +149,7 @@ def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, di
                 break
             continue
         rows += 1
-        categories[found.category or "none"] += 1
+        spread.add(found)
         pieces.append(compressor.compress(line + b"\n"))
     if problems:
         raise RefusedError(
@@ -157,10 +159,13 @@ def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, di
         raise RefusedError(
             "There are no rows in this file: one JSON object a line is expected, or Parquet."
         )
-    return b"".join([*pieces, compressor.flush()]), rows, dict(categories.most_common(200))
+    return b"".join([*pieces, compressor.flush()]), rows, spread
 
 
-def _problems(adapter: TypeAdapter[Any], line: bytes, number: int) -> Row | list[FieldProblem]:
+def _problems(
+    adapter: TypeAdapter[Any], line: bytes, number: int
+) -> dict[str, Any] | list[FieldProblem]:
+    """The row, or what is wrong with it."""
     path = f"rows.{number}"
     if len(line) > MAX_ROW_BYTES:
         return [FieldProblem(path, f"The row has {len(line):,} bytes, at most 16 MiB fit.")]
@@ -169,9 +174,55 @@ def _problems(adapter: TypeAdapter[Any], line: bytes, number: int) -> Row | list
     except ValueError as error:
         return [FieldProblem(path, f"This is no JSON: {error}")]
     try:
-        return adapter.validate_python(data)  # type: ignore[no-any-return]
+        return adapter.validate_python(data).model_dump()  # type: ignore[no-any-return]
     except ValidationError as error:
         return [
             FieldProblem(".".join([path, *map(str, item["loc"])]), item["msg"])
             for item in error.errors(include_url=False, include_context=False)
         ]
+
+
+@transaction.atomic
+def delete_dataset_version(version: DatasetVersion, user: User) -> None:
+    """Remove a version and, from a task, its rows. Its number is never given again.
+
+    Raises RefusedError (409) naming the runs that learn from it.
+    """
+    Dataset.objects.select_for_update(no_key=True).get(pk=version.dataset_id)
+    if runs := used_by(version):
+        raise conflict(
+            f"Version {version.number} of {version.dataset.name} is what {', '.join(runs)} learned "
+            "from: what a run was launched with must be traceable. Delete those runs first."
+        )
+    record(
+        "dataset.version.delete",
+        version.pk,
+        user=user,
+        project=version.dataset.project,
+        dataset=version.dataset.name,
+        number=version.number,
+    )
+    Removal.objects.create(kind="blob", name=version.blob)
+    version.delete()
+    queue.send("caravan.remove")
+
+
+@transaction.atomic
+def delete_dataset(dataset: Dataset, user: User) -> None:
+    """Remove a dataset that has no version. Raises RefusedError (409)."""
+    Dataset.objects.select_for_update().get(pk=dataset.pk)
+    if dataset.versions.exists():
+        raise conflict(f"{dataset.name} has versions: delete those first.")
+    record("dataset.delete", dataset.pk, user=user, project=dataset.project, name=dataset.name)
+    dataset.delete()
+
+
+def used_by(version: DatasetVersion) -> list[str]:
+    """The runs that learn from a version, as people name them."""
+    runs = version.stage_datasets.order_by("-run__created_at", "stage")
+    names = list(dict.fromkeys(runs.values_list("run__name", flat=True)))
+    more = len(names) - MOST_NAMED
+    return [
+        *(f"run {name!r}" for name in names[:MOST_NAMED]),
+        *([f"{more} more"] if more > 0 else []),
+    ]
