@@ -190,6 +190,7 @@ def one(request: HttpRequest, queue: Queue) -> HttpResponse:
         "agreement": queue_queries.agreement_of(queue) if queue.reviews_per_item > 1 else None,
         "reviewers": queue_queries.reviewers_of(queue),
         "versions": queue_queries.versions_of(queue),
+        "checkpoint": queue_queries.checkpoint_of(queue),
         "marks": queue_queries.marks_in(queue),
         "may_judge": role.rank >= Role.EDITOR.rank and services.may_judge(queue, actor.user),
         "datasets": datasets.order_by("name"),

@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from webapp.accounts.models import Project, User
-from webapp.experiments.models import DatasetVersion
+from webapp.experiments.models import Checkpoint, DatasetVersion
 from webapp.paging import keyset
 from webapp.reviews.agreement import Pairwise, by_reviewers, krippendorff_alpha, share_of
 from webapp.reviews.models import Claim, Queue, QueueItem, StepMark, Verdict
@@ -250,6 +250,14 @@ def _verdicts_in(queue: Queue, which: Q) -> Coalesce:
 def marks_in(queue: Queue) -> int:
     """Steps that were marked, by whomever."""
     return StepMark.objects.filter(item__queue=queue).count()
+
+
+def checkpoint_of(queue: Queue) -> Checkpoint | None:
+    """The newest of the run whose trajectories are judged: what learns from the labels goes on
+    from there."""
+    if queue.run is None or queue.run.is_external:
+        return None
+    return queue.run.checkpoints.filter(removed_at=None).order_by("-created_at").first()
 
 
 def versions_of(queue: Queue) -> QuerySet[DatasetVersion]:

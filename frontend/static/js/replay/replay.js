@@ -39,6 +39,8 @@ async function start(root) {
   const steps = new Steps(page.id, outline.tool.length);
   const inspector = new Inspector(need("[data-inspector]"), steps);
   let selected = 0;
+  // A comment that the address names is found only once comments are here.
+  let asked = location.hash.startsWith("#comment=") ? location.hash : "";
   /** @type {Place | null} */
   let link = null;
 
@@ -51,7 +53,10 @@ async function start(root) {
       timeline.commented = new Set(comments.all.flatMap((c) => (c.step === null ? [] : [c.step])));
       timeline.draw();
       redraw();
-      if (location.hash.startsWith("#comment=")) follow();
+      if (!asked) return;
+      history.replaceState(null, "", asked);
+      asked = "";
+      follow();
     },
   });
   const search = new Search(/** @type {HTMLInputElement} */ (need("[data-search]")), need("[data-matches]"), {
