@@ -53,7 +53,7 @@ def test_it_keeps_off_a_database_with_real_runs(owner, run) -> None:
 
 
 def test_the_sizes_are_those_of_the_bars() -> None:
-    assert scale.Sizes.of(1.0) == scale.Sizes(5000, 200, 1_000_000, 10_000)
+    assert scale.Sizes.of(1.0) == scale.Sizes(5000, 200, 1_000_000, 10_000, 10_000)
 
 
 def test_a_small_scale_has_the_same_shape(owner) -> None:
@@ -67,3 +67,4 @@ def test_a_small_scale_has_the_same_shape(owner) -> None:
     assert Point.objects.filter(series=long).count() == 2000 == long.last_step + 1
     assert long.rolled == long.cursor
     assert Trajectory.objects.filter(run__name="trajectories").count() == 20
+    assert Trajectory.objects.get(run__name="long trajectory").steps == 40

@@ -20,7 +20,7 @@ from webapp.experiments.services.launch import find_experiment
 from webapp.monitoring.headline import METRICS
 from webapp.monitoring.models import Series
 from webapp.monitoring.rollups import roll_up
-from webapp.monitoring.seed import driver, episodes
+from webapp.monitoring.seed import driver, episodes, long_episode
 
 Say = Callable[[str], None]
 GROUP = 8  # trajectories of one task
@@ -72,13 +72,20 @@ class Sizes:
     metrics: int  # of each of the runs
     points: int  # of one series
     trajectories: int
+    steps: int  # of one more trajectory, whose results have 20,000 characters a step
 
     @classmethod
     def of(cls, factor: float) -> "Sizes":
         def scaled(size: int, least: int) -> int:
             return max(least, round(size * factor))
 
-        return cls(scaled(5000, 5), scaled(200, 20), scaled(1_000_000, 1000), scaled(10_000, GROUP))
+        return cls(
+            runs=scaled(5000, 5),
+            metrics=scaled(200, 20),
+            points=scaled(1_000_000, 1000),
+            trajectories=scaled(10_000, GROUP),
+            steps=scaled(long_episode.STEPS, 40),
+        )
 
 
 def make(project: Project, user: User, spec: Any, sizes: Sizes, say: Say) -> None:
@@ -87,6 +94,7 @@ def make(project: Project, user: User, spec: Any, sizes: Sizes, say: Say) -> Non
         (f"{sizes.runs:,} runs with {sizes.metrics} metrics", many_runs),
         (f"a series of {sizes.points:,} points", long_series),
         (f"{sizes.trajectories:,} trajectories", trajectories),
+        (f"a trajectory of {sizes.steps:,} steps", long_trajectory),
     ):
         began = time.monotonic()
         part(project, user, spec, sizes, say)
@@ -185,6 +193,26 @@ def trajectories(project: Project, user: User, spec: Any, sizes: Sizes, say: Say
         made.send()
         stored += len(shard)
         say(f"  {stored:,} of {sizes.trajectories:,} trajectories")
+    driver.end(made, "succeeded")
+
+
+def long_trajectory(project: Project, user: User, spec: Any, sizes: Sizes, say: Say) -> None:
+    """A run with one trajectory that no page may read whole."""
+    launch = services.Launch(experiment="scale", name="long trajectory", tags=["demo"])
+    made = driver.begin(project, user, spec, launch, 3, time.time() - 3600)
+    factor = sizes.steps / long_episode.STEPS
+    long = long_episode.long_episode(
+        ids.new_id("trj"),
+        ids.new_id("grp"),
+        steps=sizes.steps,
+        chars=round(factor * long_episode.CHARS),
+        longest=round(factor * long_episode.LONGEST),
+        started=made.at,
+    )
+    blob, sha256, rows = write_shard([long])
+    services.put_upload(made.run.pk, blob, sha256)
+    made.report("rollout-0", kind="trajectories", shard=sha256, rows=rows)
+    made.send()
     driver.end(made, "succeeded")
 
 

@@ -40,6 +40,9 @@ class Command(BaseCommand):
         parser.add_argument("--live", action="store_true", help="one more run, in real time")
         parser.add_argument("--step-seconds", type=float, default=1.0, help="of the live run")
         parser.add_argument(
+            "--live-steps", type=int, default=driver.RL_STEPS, help="of reinforcement, live"
+        )
+        parser.add_argument(
             "--scale", nargs="?", const=1.0, type=float, metavar="FACTOR",
             help="also the sizes of the bars, times FACTOR: 5,000 runs with 200 metrics, a series "
             "of a million points, 10,000 trajectories, one of 10,000 steps",
@@ -70,7 +73,7 @@ class Command(BaseCommand):
                 sizes = scale.Sizes.of(options["scale"])
                 scale.make(project, _admin(), self._spec(0), sizes, self.stdout.write)
             if options["live"]:
-                self._live_run(project, options["step_seconds"])
+                self._live_run(project, options["step_seconds"], options["live_steps"])
         except RefusedError as refused:
             raise CommandError(refused.detail) from None
 
@@ -132,7 +135,7 @@ class Command(BaseCommand):
             ]
         )
 
-    def _live_run(self, project: Project, step_seconds: float) -> None:
+    def _live_run(self, project: Project, step_seconds: float, steps: int) -> None:
         made = driver.begin(
             project,
             _admin(),
@@ -143,7 +146,7 @@ class Command(BaseCommand):
         )
         self.stdout.write(f"{made.run.pk} live: Ctrl-C ends it")
         try:
-            for _ in driver.play(made):
+            for _ in driver.play(made, steps):
                 made.at = time.time()
                 for item in made.items:
                     if item["kind"] != "spans":
