@@ -15,13 +15,15 @@ class Options:
     """What the person asked a benchmark for, and what it is given to work with.
 
     seeds: None: as many as the benchmark has by itself. workers: runs at once. folder: where
-    benchmarks keep what they find. say: shows a line of progress.
+    benchmarks keep what they find. say: shows a line of progress. minutes: of what is watched for
+    a while; None: as long as the bar names.
     """
 
     seeds: int | None = None
     workers: int = 1
     folder: Path = Path()
     say: Callable[[str], None] = print
+    minutes: float | None = None
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,7 @@ def bench(
     stored: Annotated[bool, typer.Option("--stored", help="Judge the last stored result.")] = False,
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of what learns.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs at once (signature.*).")] = 1,
+    minutes: Annotated[float | None, typer.Option(min=2, help="A page stays open (ui).")] = None,
 ) -> None:
     """Measure, print the figures and keep them with their commit; exit code 0 if all pass."""
     from bench.figures import Options
@@ -211,7 +212,7 @@ def bench(
     if stored:
         figures = benches.stored(name, find_places())
     else:
-        figures = benches.run_bench(name, Options(seeds, workers), find_places())
+        figures = benches.run_bench(name, Options(seeds, workers, minutes=minutes), find_places())
     benches.show(figures, as_json)
     raise typer.Exit(0 if figures and all(figure.passed for figure in figures) else 1)
 

@@ -51,6 +51,8 @@ def run_bench(name: str, options: Options, places: Places) -> list[Figure]:
         raise UserError(f"There is no benchmark {name!r}: there are {known}.")
     if options.workers > 1 and not name.startswith("signature."):
         raise UserError(f"{name} has nothing to do at once: leave --workers out.")
+    if options.minutes is not None and name != "ui":
+        raise UserError(f"{name} watches nothing for a while: leave --minutes out.")
     path = _stored_file(places, name)
     with _clock(f"caravan bench {name}") as say:
         module = importlib.import_module(f"bench.{name}")

@@ -27,7 +27,10 @@ const watcher = new IntersectionObserver(
         visible.add(panel);
         awaited(panel);
         panel.shown();
-      } else visible.delete(panel);
+      } else {
+        visible.delete(panel);
+        shown(panel); // what is drawn above it has pushed it out of view
+      }
     }
   },
   { rootMargin: "200px" },
