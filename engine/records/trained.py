@@ -68,11 +68,13 @@ def write_trained(items: Iterable[TrainedTokens]) -> tuple[bytes, str, list[dict
 
     Raises ValueError where columns do not fit their tokens.
     """
+    # One for all: of a short trajectory, making one takes longer than compressing.
+    compressor = _compressor()
     parts: list[bytes] = []
     rows: list[dict[str, Any]] = []
     offset = 0
     for item in items:
-        parts.append(encode_trained(item))
+        parts.append(encode_trained(item, compressor))
         rows.append(
             {
                 "trajectory": item.trajectory,
@@ -89,15 +91,21 @@ def write_trained(items: Iterable[TrainedTokens]) -> tuple[bytes, str, list[dict
     return blob, hashlib.sha256(blob).hexdigest(), rows
 
 
-def encode_trained(item: TrainedTokens) -> bytes:
+def _compressor() -> zstandard.ZstdCompressor:
+    return zstandard.ZstdCompressor(level=3, write_checksum=True)
+
+
+def encode_trained(
+    item: TrainedTokens, compressor: zstandard.ZstdCompressor | None = None
+) -> bytes:
     """Raises ValueError where columns do not fit their tokens."""
+    compressor = compressor or _compressor()
     for name, data in item.columns.items():
         if name not in COLUMNS:
             raise ValueError(f"There is no column {name!r}: known are {', '.join(COLUMNS)}.")
         size = item.tokens * array(COLUMNS[name]).itemsize
         if len(data) != size:
             raise ValueError(f"{name} of {item.tokens} tokens has {len(data)} bytes, not {size}.")
-    compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
     chunks = [
         compressor.compress(b"".join(_planes(item, name, first) for name in item.columns))
         for first in range(0, item.tokens, CHUNK_TOKENS)

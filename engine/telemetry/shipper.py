@@ -17,6 +17,7 @@ LINGER_S = 0.05  # what gathers in this time goes in one call: the events of one
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 30.0
 MAX_BATCH_BYTES = 4 * 2**20
+_WITH_BLOBS = (b'"kind":"trajectories"', b'"kind":"trained"')
 
 
 class Shipper(threading.Thread):
@@ -94,7 +95,7 @@ class Shipper(threading.Thread):
         """Blobs go first, so that a row never points at nothing."""
         found = []
         for line in lines:
-            if b'"kind":"trajectories"' not in line:
+            if not any(kind in line for kind in _WITH_BLOBS):
                 continue
             sha256 = json.loads(line)["shard"]
             blob = self._spool.blob(sha256)
@@ -103,8 +104,8 @@ class Shipper(threading.Thread):
             try:
                 self._connection.blob(sha256, blob.read_bytes())
             except RefusedError as error:
-                log.error("Ingest refuses a trajectory shard: %s", error)
-                self._spool.drop("trajectory shards refused by ingest", 1)
+                log.error("Ingest refuses a shard: %s", error)
+                self._spool.drop("shards refused by ingest", 1)
             found.append(blob)
         return found
 

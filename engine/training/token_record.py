@@ -5,6 +5,7 @@ from itertools import groupby
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.records.trained import COLUMNS, LeftOut, TrainedTokens
@@ -53,7 +54,7 @@ class TokenRecord:
 
         step: trainer step of the run; version: of the policy before the step.
         """
-        found = []
+        found: list[TrainedTokens] = []
         numbered = enumerate(self._rows)
         for trajectory, rows in groupby(numbered, key=lambda row: row[1][0]):
             if self.wanted(trajectory):
@@ -68,12 +69,12 @@ class TokenRecord:
         self, trajectory: str, rows: list[tuple[int, tuple[str, int]]], step: int, version: int
     ) -> TrainedTokens:
         spans: list[tuple[int, int, int]] = []
-        parts: list[Tensor] = []
+        parts = []
         for row, (_, segment) in rows:
-            mask = self._mask[row]
+            mask = self._mask[row].numpy()
             spans += [(segment, *run) for run in _runs(mask)]
-            parts.append(self._values[:, row, mask])
-        values = torch.cat(parts, dim=1).numpy()
+            parts.append(self._values[:, row].numpy()[:, mask])
+        values = np.concatenate(parts, axis=1)
         columns = {
             name: values[number].astype(COLUMNS[name]).tobytes()
             for number, name in enumerate(("passes", *self._columns))
@@ -81,7 +82,9 @@ class TokenRecord:
         return TrainedTokens(trajectory, step, version, spans, columns)
 
 
-def _runs(mask: Tensor) -> list[tuple[int, int]]:
+def _runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Ranges of consecutive places where the mask [tokens] is true."""
-    edges = np.flatnonzero(np.diff(mask.numpy().astype(np.int8), prepend=0, append=0)).tolist()
+    padded = np.zeros(len(mask) + 2, dtype=np.int8)
+    padded[1:-1] = mask
+    edges = np.flatnonzero(np.diff(padded)).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))

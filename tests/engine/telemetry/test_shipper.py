@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from engine.records.events import Log, Metrics
+from engine.records.events import Log, Metrics, TrainedRows, TrajectoryRows
 from engine.telemetry import shipper as shipper_module
 from engine.telemetry.connection import Connection
 from engine.telemetry.shipper import Shipper
@@ -160,12 +160,13 @@ def test_a_server_that_refuses_everything_makes_no_storm(ingest, spool):
     assert len(ingest.calls) == 2, "the event, then the gap about it, and no gap about the gap"
 
 
-def test_a_shard_arrives_before_its_rows_and_leaves_the_disk(ingest, spool):
+@pytest.mark.parametrize("kind", [TrajectoryRows, TrainedRows])
+def test_a_shard_arrives_before_its_rows_and_leaves_the_disk(ingest, spool, kind):
     import hashlib
 
     data = b"shard" * 1000
     name = hashlib.sha256(data).hexdigest()
-    spool.add_shard(data, name, [{"id": "a"}])
+    spool.add_shard(data, name, [{"id": "a"}], kind)
     failed = []
 
     def fail_once(path, body):
@@ -177,7 +178,7 @@ def test_a_shard_arrives_before_its_rows_and_leaves_the_disk(ingest, spool):
     ingest.behave = fail_once
     assert ship(spool, ingest.url).close(20)
     assert ingest.blobs[name] == data
-    assert ingest.of_kind("trajectories")[0]["rows"] == [{"id": "a"}]
+    assert ingest.of_kind(kind.model_fields["kind"].default)[0]["rows"] == [{"id": "a"}]
     assert spool.fullness == 0
 
 

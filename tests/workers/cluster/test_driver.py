@@ -13,6 +13,7 @@ from engine.pool.wal import FolderStore, Wal
 from engine.records.shards import read_trajectory
 from tests.engine.telemetry.ingest_server import IngestServer
 from tests.workers.cluster.running import Cluster, Job, spec
+from tests.workers.cluster.told import assert_told_of_episodes, assert_told_of_tokens
 from workers.local.scratch import scratch_stack
 
 pytestmark = pytest.mark.stack
@@ -87,6 +88,8 @@ def test_a_run_goes_through_its_stages_though_ingest_fails_meanwhile(start, inge
     assert [event["step"] for event in ingest.of_kind("tree")] == [7, 8, 10]
     assert max(series(ingest, "pool/staleness_max").values()) <= 2
     assert_pool_conserves(ingest)
+    assert_told_of_tokens(ingest)
+    assert_told_of_episodes(ingest)
     assert [e["tasks"] for e in end["summary"]["evaluations"]] == [12, 10, 10, 12]
     assert "gain_low" in end["summary"]
     assert not list((tmp_path / "spool").rglob("*.jsonl")), "everything arrived"
@@ -248,6 +251,8 @@ def test_two_ranks_and_two_workers_train_together_over_remote_storage(cluster, i
     assert stored == set(final["files"])
     assert not list(local.rglob("model.safetensors")), "no copy fills the machine's own disk"
     assert sorted(series(ingest, "train/loss")) == [7, 8]
+    assert_told_of_tokens(ingest)
+    assert {e["source"] for e in ingest.of_kind("playing")} == {"rollout-0", "rollout-1"}
     assert {e["source"] for e in ingest.of_kind("spans")} >= {
         "rollout-0", "rollout-1", "trainer-0", "trainer-1",
     }  # fmt: skip
