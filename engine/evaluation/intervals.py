@@ -7,6 +7,7 @@ from statistics import NormalDist
 
 RESAMPLES = 10_000
 _AT_ONCE = 2_000_000  # drawn numbers in memory
+_FEW = 16  # different values, of which counts are drawn
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,11 @@ def _bootstrap(values: Sequence[float], confidence: float, resamples: int) -> In
     given = np.asarray(values, dtype=np.float64)
     draw = np.random.default_rng(0)
     count = len(given)
+    kinds, numbers = np.unique(given, return_counts=True)
     means: list[float] = []
+    if len(kinds) <= _FEW:
+        # How often each value is drawn is multinomial: a few numbers instead of `count`.
+        means = (draw.multinomial(count, numbers / count, resamples) @ kinds / count).tolist()
     while len(means) < resamples:
         rows = min(resamples - len(means), max(1, _AT_ONCE // count))
         means += given[draw.integers(0, count, (rows, count))].mean(axis=1).tolist()

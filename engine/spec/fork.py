@@ -40,6 +40,19 @@ def fork_disagreements(spec: ExperimentSpec, parent: ExperimentSpec) -> Iterator
         )
 
 
+def same_tasks(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Whether the tasks of two specs, as data, are made of the same: equal ids are equal tasks."""
+    return all(_found(ours, path) == _found(theirs, path) for path in _OF_SYNTHESIS)
+
+
+def _found(data: dict[str, Any], path: str) -> Any:
+    """None where specs of older code, or of a trainer of one's own, have no such field."""
+    try:
+        return _at(data, path)
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
 def _differing(
     paths: Iterable[str], ours: dict[str, Any], theirs: dict[str, Any]
 ) -> Iterator[Difference]:

@@ -151,6 +151,9 @@ PERSONAL_CALLS = {
 # Queries that a call needs, or that make it ask for something foreign.
 QUERIES = {
     "compare": "runs={runs}",
+    "compare/curves": "runs={runs}&names=train/loss",
+    "compare/completion": "runs={runs}",
+    "compare/tasks": "first={runs}&second={runs}",
     "evaluations/compare": "first={evaluations}&second={evaluations}",
     "trajectories/{pk}/divergence": "other={trajectories}",
     "search": "project={projects}&q=Zan",

@@ -55,12 +55,12 @@ def evaluations_of(run: Run) -> list[Evaluation]:
     found = judging.values_list("pk", "spec__stages__1")
     judges = [pk for pk, stage in found if not is_try(stage)]
     rows = EVENTS.filter(run__in=[run.pk, *judges]).order_by("at", "pk")
-    return [one for row in rows if (one := _evaluation(row)) is not None]
+    return [one for row in rows if (one := read(row)) is not None]
 
 
 def evaluation(row: RunEvent) -> Evaluation:
     """Raises RefusedError where other code wrote it."""
-    found = _evaluation(row)
+    found = read(row)
     if found is None:
         raise RefusedError(
             "This evaluation was written by other code, and cannot be read.", status=410
@@ -112,7 +112,8 @@ def problem_of_report(report: dict[str, Any]) -> str:
     return ""
 
 
-def _evaluation(row: RunEvent) -> Evaluation | None:
+def read(row: RunEvent) -> Evaluation | None:
+    """None where other code wrote it."""
     data = row.data
     try:
         report = REPORT.validate_python(data["report"])

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -204,25 +204,53 @@ def compare(runs: list[Run]) -> Comparison:
     return Comparison(runs, config_differences([run.spec for run in runs]), metrics, by_name)
 
 
+def newest_by_metric(runs: Sequence[Run], names: Iterable[str]) -> dict[str, list[float | None]]:
+    """Newest values of these metrics, one for each run, by the names that some run has."""
+    position = {run.pk: index for index, run in enumerate(runs)}
+    found = Series.objects.filter(run__in=list(position), name__in=list(names))
+    metrics: dict[str, list[float | None]] = {}
+    for name, run, value in found.order_by("name", "attempt__number", "axis").values_list(
+        "name", "run_id", "last_value"
+    ):
+        metrics.setdefault(name, [None] * len(runs))[position[run]] = value
+    return metrics
+
+
 def config_differences(specs: list[dict[str, Any]]) -> list[Difference]:
     """The fields whose values are not the same in all specs, by path."""
-    flat = [dict(flat_spec(spec)) for spec in specs]
-    paths = sorted(set().union(*flat)) if flat else []
-    rows = [Difference(path, [fields.get(path) for fields in flat]) for path in paths]
-    return [row for row in rows if any(value != row.values[0] for value in row.values)]
+    return sorted(_differing("", specs), key=lambda row: row.path)
+
+
+def _differing(path: str, values: list[Any]) -> Iterator[Difference]:
+    """What is the same everywhere is not looked into: specs of a megabyte differ in little."""
+    if all(value == values[0] for value in values):
+        return
+    inner = [dict(_children(value)) for value in values]
+    for key in dict.fromkeys(key for pairs in inner for key in pairs):
+        below = f"{path}.{key}" if path else key
+        yield from _differing(below, [pairs.get(key) for pairs in inner])
+    leaves = [None if pairs else value for pairs, value in zip(inner, values, strict=True)]
+    if any(value != leaves[0] for value in leaves):
+        yield Difference(path, leaves)
 
 
 def flat_spec(value: Any, path: str = "") -> list[tuple[str, Any]]:
     """(path, value) of every leaf; a list of plain values is one."""
-    if isinstance(value, dict) and value:
-        pairs = [(str(key), item) for key, item in value.items()]
-    elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        pairs = [(str(index), item) for index, item in enumerate(value)]
-    else:
+    pairs = _children(value)
+    if not pairs:
         return [(path, value)]
     return [
         leaf for key, item in pairs for leaf in flat_spec(item, f"{path}.{key}" if path else key)
     ]
+
+
+def _children(value: Any) -> list[tuple[str, Any]]:
+    """Of a dict or of a list with lists or dicts in it; none of a leaf."""
+    if isinstance(value, dict):
+        return [(str(key), item) for key, item in value.items()]
+    if isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+        return [(str(index), item) for index, item in enumerate(value)]
+    return []
 
 
 def rows_of(version: DatasetVersion, start: int, count: int) -> list[dict[str, Any]]:

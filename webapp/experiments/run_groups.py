@@ -153,3 +153,11 @@ def _sort_value(group: Group, word: str, metric: str) -> float | None:
         return group.n
     found = group.metrics[metric].sample
     return None if found is None else found.mean
+
+
+def without_labels(spec: dict[str, Any]) -> dict[str, Any]:
+    """What makes the variant; see models.Run.variant."""
+    kept = {k: v for k, v in spec.items() if k not in ("seed", "name", "description", "tags")}
+    if isinstance(kept.get("config"), dict):
+        kept["config"] = {k: v for k, v in kept["config"].items() if k != "seed"}
+    return kept

@@ -1,15 +1,13 @@
 """The curated charts of a run, and what the chart scripts are given with the page."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.utils.translation import gettext_lazy
 
 from webapp.experiments.models import Run
-from webapp.experiments.queries import Comparison
-from webapp.monitoring.headline import HEADLINE
-from webapp.monitoring.queries import clocks, series_list, series_row
+from webapp.monitoring.queries import clocks, series_list
 from webapp.templating import run_colour
 
 
@@ -198,18 +196,14 @@ EVALUATION_PANELS = [
 ]
 
 
-def _panel(panel: Panel) -> dict[str, Any]:
+def panel_row(panel: Panel) -> dict[str, Any]:
+    """A panel as the chart scripts take it."""
     words = {"title": str(panel.title), "unit": str(panel.unit)}
     return {**asdict(panel), **words, "labels": [str(label) for label in panel.labels]}
 
 
-def _title(panel: Panel, name: str) -> str:
-    """Of one metric's own chart: "Loss, cold start"."""
-    label = panel.labels[panel.metrics.index(name)] if panel.labels else ""
-    return f"{panel.title}, {label}" if label else str(panel.title)
-
-
-def _run(run: Run) -> dict[str, Any]:
+def run_row(run: Run) -> dict[str, Any]:
+    """A run as the chart scripts take it."""
     return {
         "id": run.pk,
         "name": run.name,
@@ -233,42 +227,9 @@ def chart_data(run: Run, panels: Sequence[Panel] | None = None) -> dict[str, Any
     """
     return {
         "charts": {
-            "runs": [_run(run)],
-            "panels": [_panel(panel) for panel in panels or panels_of(run)],
+            "runs": [run_row(run)],
+            "panels": [panel_row(panel) for panel in panels or panels_of(run)],
             "series": {run.pk: series_list(run)},
             "clocks": {run.pk: clocks(run)},
         }
-    }
-
-
-def compare_data(comparison: Comparison) -> dict[str, Any]:
-    """The same for several runs: the curated panels, then every metric that two of them have."""
-    series: dict[str, list[dict[str, Any]]] = {run.pk: [] for run in comparison.runs}
-    owners: dict[str, set[str]] = {}
-    for name, found in comparison.series.items():
-        for item in found:
-            series[item.run_id].append(series_row(item))
-            owners.setdefault(name, set()).add(item.run_id)
-    everything = (*PANELS, *CURRICULUM_PANELS)
-    curated = [panel for panel in everything if any(name in owners for name in panel.metrics)]
-    shown = {name for panel in curated for name in (*panel.metrics, panel.low, panel.high)}
-    rest = [
-        Panel(name, name, (name,), "")
-        for name in sorted(owners)
-        if name not in shown and len(owners[name]) > 1
-    ]
-    singles = [
-        replace(
-            panel, id=name, metrics=(name,), title=_title(panel, name), labels=(), low="", high=""
-        )
-        for panel in curated
-        for name in panel.metrics
-        if name in owners
-    ]
-    return {
-        "runs": [_run(run) for run in comparison.runs],
-        "panels": [_panel(panel) for panel in [*singles, *rest]],
-        "series": series,
-        "clocks": {run.pk: clocks(run, 500) for run in comparison.runs},
-        "head": list(HEADLINE.values()),
     }

@@ -6,6 +6,7 @@ Stored buckets are recomputed from what they hold (so that what arrives twice co
 point in them was written: by ingest every few seconds, and before they are read.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,18 +40,35 @@ _OF_ROLLUPS = """
         min(min), max(max), sum(mean * count) / nullif(sum(count), 0),
         sum(count)::bigint, sum(nonfinite)::bigint, max(at)
 """
+_GIVEN = """
+    unnest(%(series)s::bigint[], %(levels)s::int[], %(stored)s::int[],
+           %(starts)s::bigint[], %(stops)s::bigint[])
+    AS given (series, level, stored, start, stop)
+"""
 _READ_POINTS = f"""
-    SELECT step >> %(level)s AS wide, {_OF_POINTS}
-    FROM monitoring_point
-    WHERE series_id = %(series)s AND step >= %(start)s AND step < %(stop)s
-    GROUP BY wide ORDER BY wide
+    SELECT given.series, made.* FROM {_GIVEN}
+    CROSS JOIN LATERAL (
+        SELECT step >> given.level AS wide, {_OF_POINTS}
+        FROM monitoring_point
+        WHERE series_id = given.series AND step >= given.start AND step < given.stop
+        GROUP BY wide
+    ) AS made
+    ORDER BY given.series, made.wide
 """
 _READ_ROLLUPS = f"""
-    SELECT bucket >> (%(level)s - %(stored)s) AS wide, {_OF_ROLLUPS}
-    FROM monitoring_rollup
-    WHERE series_id = %(series)s AND level = %(stored)s
-        AND bucket >= %(start)s >> %(stored)s AND bucket < %(stop)s >> %(stored)s
-    GROUP BY wide ORDER BY wide
+    SELECT given.series, made.* FROM {_GIVEN}
+    CROSS JOIN LATERAL (
+        SELECT bucket >> (given.level - given.stored) AS wide, {_OF_ROLLUPS}
+        FROM monitoring_rollup AS finer
+        WHERE series_id = given.series AND finer.level = given.stored
+            AND bucket >= given.start >> given.stored AND bucket < given.stop >> given.stored
+        GROUP BY wide
+    ) AS made
+    ORDER BY given.series, made.wide
+"""
+_FIRST = """
+    SELECT given.id, (SELECT min(step) FROM monitoring_point WHERE series_id = given.id)
+    FROM unnest(%s::bigint[]) AS given (id)
 """
 _STORE = """
     INSERT INTO monitoring_rollup
@@ -105,22 +123,66 @@ def rolled(
     buckets: int = MAX_BUCKETS,
 ) -> list[Rolled]:
     """The named series between two steps (both included), each in at most `buckets` buckets."""
+    found = [one for one in series_of(run, names=names) if axis is None or one.axis == axis]
+    return rolled_series(found, start=start, stop=stop, buckets=buckets)
+
+
+def rolled_series(
+    found: Sequence[Series],
+    *,
+    start: int | None = None,
+    stop: int | None = None,
+    buckets: int = MAX_BUCKETS,
+    level: int = 0,
+) -> list[Rolled]:
+    """These series, each in at most `buckets` buckets of at least 2**level steps, in a number of
+    queries that does not depend on theirs. They come with their attempts."""
     buckets = max(1, min(buckets, MAX_BUCKETS))
-    found = []
-    for series in series_of(run, names=names):
-        if axis is not None and series.axis != axis:
-            continue
-        first, last = _range(series.pk, series.last_step)
+    ranges = _ranges(found)
+    windows: dict[int, Window] = {}
+    for series in found:
+        first, last = ranges[series.pk]
         low = first if start is None else max(first, start)
         high = last if stop is None else min(last, stop)
-        level = level_for(low, high, buckets)
-        if level >= STORED_LEVELS[0] and series.cursor > series.rolled:
-            roll_up([series.pk])
-        rows = _buckets(series.pk, level, low, high) if low <= high else []
-        found.append(
-            Rolled(series.pk, series.name, series.axis, series.attempt.number, level, rows)
+        if low <= high:
+            wide = max(level, level_for(low, high, buckets))
+            windows[series.pk] = Window(
+                series.pk, wide, low >> wide << wide, ((high >> wide) + 1) << wide
+            )
+    stale = [
+        one.pk
+        for one in found
+        if one.cursor > one.rolled and one.pk in windows and windows[one.pk].stored is not None
+    ]
+    if stale:
+        roll_up(stale)
+    rows = _buckets(list(windows.values()))
+    return [
+        Rolled(
+            one.pk,
+            one.name,
+            one.axis,
+            one.attempt.number,
+            windows[one.pk].level if one.pk in windows else level,
+            rows.get(one.pk, []),
         )
-    return found
+        for one in found
+    ]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Whole buckets of a series: those at the ends reach beyond the steps that were asked for."""
+
+    series: int
+    level: int
+    start: int
+    stop: int
+
+    @property
+    def stored(self) -> int | None:
+        """The finest level that is stored and no wider; None: only the points themselves."""
+        return max((known for known in STORED_LEVELS if known <= self.level), default=None)
 
 
 @transaction.atomic
@@ -198,26 +260,39 @@ def level_for(low: int, high: int, buckets: int) -> int:
     return level
 
 
-def _range(series_id: int, last_step: int | None) -> tuple[int, int]:
+def _ranges(found: Sequence[Series]) -> dict[int, tuple[int, int]]:
+    """First and last step of each series; (0, -1) of one without a point."""
     with connection.cursor() as sql:
-        sql.execute("SELECT min(step) FROM monitoring_point WHERE series_id = %s", [series_id])
-        first = sql.fetchone()[0]
-    return (0, -1) if first is None or last_step is None else (first, last_step)
-
-
-def _buckets(series_id: int, level: int, low: int, high: int) -> list[list[Any]]:
-    """Whole buckets: those at the ends reach beyond low and high."""
-    stored = max((known for known in STORED_LEVELS if known <= level), default=None)
-    values = {
-        "series": series_id,
-        "level": level,
-        "stored": stored,
-        "start": low >> level << level,
-        "stop": ((high >> level) + 1) << level,
+        sql.execute(_FIRST, [[series.pk for series in found]])
+        first = dict(sql.fetchall())
+    return {
+        series.pk: (0, -1)
+        if first[series.pk] is None or series.last_step is None
+        else (first[series.pk], series.last_step)
+        for series in found
     }
-    with connection.cursor() as sql:
-        sql.execute(_READ_POINTS if stored is None else _READ_ROLLUPS, values)
-        return [
-            [bucket << level, *map(encode_optional, numbers), count, nonfinite, at]
-            for bucket, *numbers, count, nonfinite, at in sql.fetchall()
-        ]
+
+
+def _buckets(windows: list[Window]) -> dict[int, list[list[Any]]]:
+    """The buckets of each series, in order."""
+    found: dict[int, list[list[Any]]] = {}
+    for statement, of in (
+        (_READ_POINTS, [one for one in windows if one.stored is None]),
+        (_READ_ROLLUPS, [one for one in windows if one.stored is not None]),
+    ):
+        if not of:
+            continue
+        values: dict[str, Any] = {
+            "series": [one.series for one in of],
+            "levels": [one.level for one in of],
+            "stored": [one.stored for one in of],
+            "starts": [one.start for one in of],
+            "stops": [one.stop for one in of],
+        }
+        levels = {one.series: one.level for one in of}
+        with connection.cursor() as sql:
+            sql.execute(statement, values)
+            for series, bucket, *numbers, count, nonfinite, at in sql.fetchall():
+                row = [bucket << levels[series], *map(encode_optional, numbers)]
+                found.setdefault(series, []).append([*row, count, nonfinite, at])
+    return found

@@ -10,7 +10,7 @@ from webapp.accounts.models import Project
 from webapp.experiments.models import Run
 from webapp.experiments.pages.run_columns import Column, cells, sort_link
 from webapp.experiments.queries import MAX_COMPARED, config_differences, find_runs
-from webapp.experiments.run_groups import MAX_METRICS, VARIANT, Group, list_groups
+from webapp.experiments.run_groups import MAX_METRICS, VARIANT, Group, list_groups, without_labels
 
 PAGE = 50
 MOST_RUNS = 50  # of the group that is opened
@@ -83,16 +83,8 @@ def _told(groups: list[Group]) -> dict[str, list[tuple[str, Any]]]:
     newest = {group.runs[0]: group.key or "" for group in groups}
     specs = dict(Run.objects.filter(pk__in=newest).values_list("pk", "spec"))
     ids = list(specs)
-    found = config_differences([_without_labels(specs[pk]) for pk in ids])
+    found = config_differences([without_labels(specs[pk]) for pk in ids])
     return {
         newest[pk]: [(row.path, row.values[at]) for row in found[:MOST_DIFFERENCES]]
         for at, pk in enumerate(ids)
     }
-
-
-def _without_labels(spec: dict[str, Any]) -> dict[str, Any]:
-    """What makes the variant; see models.Run.variant."""
-    kept = {k: v for k, v in spec.items() if k not in ("seed", "name", "description", "tags")}
-    if isinstance(kept.get("config"), dict):
-        kept["config"] = {k: v for k, v in kept["config"].items() if k != "seed"}
-    return kept

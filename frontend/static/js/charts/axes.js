@@ -3,6 +3,7 @@
 import { t } from "../i18n.js";
 
 export const AXES = ["trainer_step", "rollout_step", "tokens", "wall"];
+export const OWN_AXIS = "own"; // each metric's: of curves that are no run's, so that no clock converts them
 const CLOCK_COLUMN = /** @type {Record<string, number>} */ ({ trainer_step: 2, rollout_step: 3, environment_step: 4, tokens: 5 });
 
 /** @param {string} axis */
@@ -26,7 +27,7 @@ export function axisTitle(axis) {
  */
 export function place(curve, bucket, axis, clocks, start) {
   if (axis === "wall") return (bucket[8] - start) / 60;
-  if (curve.axis === axis) return bucket[0] + (curve.level ? 2 ** curve.level / 2 : 0);
+  if (curve.axis === axis || axis === OWN_AXIS) return bucket[0] + (curve.level ? 2 ** curve.level / 2 : 0);
   return interpolate(clocks, curve.attempt, bucket[8], CLOCK_COLUMN[axis]);
 }
 

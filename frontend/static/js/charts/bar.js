@@ -2,16 +2,17 @@
 
 import { h, one } from "../dom.js";
 import { t } from "../i18n.js";
-import { AXES, SMOOTHINGS, axisTitle } from "./axes.js";
+import { AXES, OWN_AXIS, SMOOTHINGS, axisTitle } from "./axes.js";
 
 /**
  * @param {() => void} changed
+ * @param {boolean} [grouped] the curves are means of groups: on the axis of each metric, with a band of their own
  * @returns {import("./panel.js").View}
  */
-export function chartBar(changed) {
+export function chartBar(changed, grouped = false) {
   const given = new URLSearchParams(location.search);
   const view = {
-    axis: AXES.includes(given.get("x") || "") ? String(given.get("x")) : "trainer_step",
+    axis: grouped ? OWN_AXIS : AXES.includes(given.get("x") || "") ? String(given.get("x")) : "trainer_step",
     smoothing: SMOOTHINGS.includes(Number(given.get("smooth"))) ? Number(given.get("smooth")) : 0,
     log: given.get("log") === "1",
   };
@@ -20,7 +21,7 @@ export function chartBar(changed) {
 
   const update = () => {
     const query = new URLSearchParams(location.search);
-    set(query, "x", view.axis, "trainer_step");
+    if (!grouped) set(query, "x", view.axis, "trainer_step");
     set(query, "smooth", String(view.smoothing), "0");
     set(query, "log", view.log ? "1" : "0", "0");
     history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
@@ -39,7 +40,9 @@ export function chartBar(changed) {
     view.log = /** @type {HTMLInputElement} */ (event.target).checked;
     update();
   } });
-  bar.append(axis, smoothing, h("label", { class: "small muted" }, log, " ", t("logarithmic")), h("span", { class: "hint" }, t("Band: minimum to maximum, or 95% interval. Drag to zoom, double-click to reset.")));
+  const parts = [smoothing, h("label", { class: "small muted" }, log, " ", t("logarithmic"))];
+  bar.append(...(grouped ? parts : [axis, ...parts]));
+  if (!grouped) bar.append(h("span", { class: "hint" }, t("Band: minimum to maximum, or 95% interval. Drag to zoom, double-click to reset.")));
   return view;
 }
 

@@ -4,7 +4,7 @@ import { h, one } from "../dom.js";
 import { absolute, ago, number, percent, toNumber } from "../format.js";
 import { t } from "../i18n.js";
 import { awaited, shown } from "../ready.js";
-import { axisTitle, place, smooth } from "./axes.js";
+import { OWN_AXIS, axisTitle, place, smooth } from "./axes.js";
 import { seriesColour } from "./palette.js";
 import { Plot, valueAt } from "./plot.js";
 
@@ -105,7 +105,7 @@ export class Panel {
     }
     one(".chart-message", this.box)?.remove();
     const own = this.info.metrics.map((name) => this.store.runs.map((run) => this.store.newest(run.id, name)?.axis)).flat().find(Boolean);
-    const converted = curves.length > 0 || this.view.axis === own;
+    const converted = this.view.axis !== OWN_AXIS && (curves.length > 0 || this.view.axis === own);
     await this.plot.draw(curves, {
       x: converted ? axisTitle(this.view.axis) : axisTitle(own || ""),
       y: this.info.unit,

@@ -86,9 +86,20 @@ export class Store {
       for (const name of names) this.held.delete(`${run} ${name}`);
       throw error;
     }
+    this.absorb(run, names, answer.cursor, answer.series);
+  }
+
+  /**
+   * Roll-ups that came for a run, with the live points that were held back meanwhile.
+   * @param {string} run
+   * @param {string[]} names
+   * @param {number} cursor
+   * @param {any[]} series
+   */
+  absorb(run, names, cursor, series) {
     const found = /** @type {Map<string, Curve[]>} */ (new Map(names.map((name) => [name, []])));
-    for (const item of answer.series) {
-      const curve = { ...item, run, cursor: answer.cursor, top: -1, buckets: item.buckets.map(decode) };
+    for (const item of series) {
+      const curve = { ...item, run, cursor, top: -1, buckets: item.buckets.map(decode) };
       curve.top = item.buckets.length ? item.buckets[item.buckets.length - 1][0] + 2 ** item.level - 1 : -1;
       found.get(item.name)?.push(curve);
     }
@@ -97,7 +108,7 @@ export class Store {
       this.stale.delete(`${run} ${name}`);
       const held = this.held.get(`${run} ${name}`) || [];
       this.held.delete(`${run} ${name}`);
-      for (const [cursor, item] of held) this.apply(run, cursor, [item]);
+      for (const [at, item] of held) this.apply(run, at, [item]);
       this.changed(name);
     }
   }
