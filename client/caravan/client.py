@@ -13,9 +13,10 @@ from caravan.errors import RefusedError
 from caravan.http import Http
 from caravan.job_calls import JobCalls
 from caravan.naming import one_named
+from caravan.queue_calls import QueueCalls
 
 
-class Client(JobCalls):
+class Client(JobCalls, QueueCalls):
     """Asks one server with one token; use it as a context manager, or close it.
 
     Without arguments it takes CARAVAN_URL and CARAVAN_TOKEN, else what `caravan login` stored.
@@ -92,6 +93,7 @@ class Client(JobCalls):
         notes: str = "",
         tags: list[str] | None = None,
         priority: int = 0,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
         """Launch a recipe by its name, a preset by its name or id, or a spec as YAML text or data.
         The new run.
@@ -118,6 +120,7 @@ class Client(JobCalls):
                 "notes": notes,
                 "tags": tags or [],
                 "priority": priority,
+                "dry_run": dry_run,
             },
         )
         return found
@@ -221,44 +224,6 @@ class Client(JobCalls):
         """Queue a new attempt of a run that ended early, from its newest checkpoint."""
         found: dict[str, Any] = self.http.post(f"/runs/{self.run_id(run)}/resume")
         return found
-
-    def queue(self, project: str | None = None) -> list[dict[str, Any]]:
-        """Queued runs, project by project, in the order in which they start."""
-        return list(self.http.get("/run-queue", project=project))
-
-    def move(
-        self, run: str, *, place: str | None = None, priority: int | None = None
-    ) -> dict[str, Any]:
-        """Move a queued run "up", "down" or to the "front", or give it another priority."""
-        given = {"place": place, "priority": priority}
-        body = {key: value for key, value in given.items() if value is not None}
-        return dict(self.http.post(f"/runs/{self.run_id(run)}/queue", body))
-
-    def create_sweep(self, sweep: Mapping[str, Any], launch: bool = True) -> dict[str, Any]:
-        """Launch a sweep from what its file says; with `launch` false, only what it would try.
-
-        {spec|recipe|preset, overrides, space, method, metric, direction, budget, at_once, halving,
-        seed, priority, name, experiment, notes, project}. Problems name their fields.
-        """
-        return dict(self.http.post("/sweeps" if launch else "/sweeps/preview", dict(sweep)))
-
-    def sweeps(self, project: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """Sweeps, the newest first."""
-        return list(self.http.paged("/sweeps", limit, {"project": project}))
-
-    def sweep(self, sweep: str) -> dict[str, Any]:
-        """A sweep by id, or by name where only one has it."""
-        if not sweep.startswith("swp_"):
-            sweep = one_named("sweep", self.sweeps(limit=1000), sweep)["id"]
-        return dict(self.http.get(f"/sweeps/{quote(sweep, safe='')}"))
-
-    def trials(self, sweep_id: str, limit: int = 10_000) -> list[dict[str, Any]]:
-        """Trials of a sweep by their number, each with its values, run and metric."""
-        return list(self.http.paged(f"/sweeps/{quote(sweep_id, safe='')}/trials", limit, {}))
-
-    def control_sweep(self, sweep: str, action: str) -> dict[str, Any]:
-        """`action`: pause, continue or stop."""
-        return dict(self.http.post(f"/sweeps/{self.sweep(sweep)['id']}/{action}"))
 
     def archive(self, run: str, archived: bool = True) -> dict[str, Any]:
         """Take a run that has ended out of the lists, or put it back."""

@@ -186,9 +186,8 @@ REFERENCES = {
 # ... and those that do not.
 PLAIN = """
     accepted add after answer archived attempt axis before buckets category closed code_version
-    at_once budget direction halving method metric seed space
-    accepted add after answer archived attempt axis before buckets category closed
-    based_on code_version
+    at_once budget direction dry_run halving method metric seed space
+    based_on
     commented config count cursor definition devices email expires_at failed_calls field file filter
     from group hops instructions kind labels level limit max_reward max_running min_reward name
     names node note notes number overrides pause place priority purpose q recipe remove resolved

@@ -4,6 +4,7 @@
     key:value       status, algo, tag, experiment, user, id, variant, or spec.<path>;
                     `-key:value` negates
     metric>number   newest value; > >= < <= =; a metric's name or its short word
+    dry:yes         dry runs alone, dry:all with the others; left out they are not among them
     created>2026-11-30   also with <, in UTC
 
 Values with spaces are quoted. All terms must hold.
@@ -36,6 +37,8 @@ def filter_runs(runs: QuerySet[Run], text: str) -> QuerySet[Run]:
         terms = shlex.split(text)
     except ValueError:
         raise invalid_field("q", "A quotation mark is not closed.") from None
+    if not any(term.startswith("dry:") for term in terms):
+        runs = runs.filter(DRY["no"])
     for term in terms:
         negated = term.startswith("-") and len(term) > 1 and ":" in term
         body = term[1:] if negated else term
@@ -69,10 +72,16 @@ def _status(value: str) -> Q:
     return Q(state=value)
 
 
+def _no_dry(value: str) -> Q:
+    raise invalid_field("q", f"dry:{value}: use {', '.join(DRY)}.")
+
+
 def _user(value: str) -> Q:
     return Q(created_by__email__icontains=value) | Q(created_by__display_name__icontains=value)
 
 
+# Dry runs are in no list that does not ask for them.
+DRY = {"yes": Q(full_spec__isnull=False), "no": Q(full_spec__isnull=True), "all": Q()}
 KEYS: dict[str, Callable[[str], Q]] = {
     "status": _status,
     "state": _status,
@@ -83,6 +92,7 @@ KEYS: dict[str, Callable[[str], Q]] = {
     "id": lambda value: Q(pk=value),
     "name": lambda value: Q(name__icontains=value),
     "variant": lambda value: Q(variant=value),
+    "dry": lambda value: DRY[value] if value in DRY else _no_dry(value),
     "code": lambda value: Q(code_version__startswith=value),
 }
 

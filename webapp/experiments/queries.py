@@ -105,7 +105,7 @@ def list_experiments(
     if project:
         experiments = experiments.filter(project_id=project)
     experiments = experiments.select_related("baseline", "project", "created_by").annotate(
-        run_count=Count("runs", filter=Q(runs__archived_at=None)),
+        run_count=Count("runs", filter=Q(runs__archived_at=None, runs__full_spec__isnull=True)),
         active_count=Count("runs", filter=Q(runs__ended_at=None)),
         last_run_at=Max("runs__created_at"),
     )
@@ -166,6 +166,11 @@ def left_s(run: Run, stages: list[Stage]) -> float | None:
         return None
     each = (timezone.now() - running.started_at).total_seconds() / running.step
     return each * max(run.steps - run.step, 0)
+
+
+def asked_text(run: Run) -> str:
+    """What was asked for, as YAML; see `Run.asked_spec`."""
+    return yaml.safe_dump(run.asked_spec, sort_keys=False, allow_unicode=True)
 
 
 def spec_text(run: Run) -> str:

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_POST
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments.models import Run
-from webapp.experiments.queries import spec_text
+from webapp.experiments.queries import asked_text
 from webapp.experiments.recipes import recipes
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError
@@ -134,6 +134,6 @@ def _first_text(request: HttpRequest, project: Project) -> str:
         run = access.get(
             Run.objects.filter(project=project), wanted, access.actor_of(request), Role.EDITOR
         )
-        return spec_text(run)
+        return asked_text(run)
     known = {one.name: one.text for one in recipes()}
     return known.get(request.GET.get("recipe", ""), known.get(DEFAULT_RECIPE, ""))

@@ -58,6 +58,7 @@ def reap() -> None:
     """Remove checkpoints that runs were not asked to keep, and what is kept for a while only."""
     if removed := services.prune_checkpoints():
         log.info("%d checkpoints were removed", removed)
+    services.clear_dry_runs()
     services.remove_leftovers()
     prune()
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from caravan.commands.dry_run import tried
 from caravan.commands.shared import AsJson, Project, command, connect, emit
 from caravan.commands.watch import follow
 from caravan.errors import RefusedError
@@ -28,6 +29,10 @@ def launch(
         str, typer.Argument(help="A YAML file, or a recipe or preset of the server.")
     ],
     watch: Annotated[bool, typer.Option("--watch", help="Follow it to its end.")] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Start every part, train one step of each stage, and stop."),
+    ] = False,
     overrides: Overrides = [],  # noqa: B006  (typer copies it)
     name: Annotated[str, typer.Option(help="Of the run; numbered if left out.")] = "",
     experiment: Annotated[str, typer.Option(help="Whose question it answers.")] = "",
@@ -48,6 +53,7 @@ def launch(
         "notes": notes,
         "tags": tags,
         "priority": priority,
+        "dry_run": dry_run,
         "reward": reward,
         "project": project,
     }
@@ -55,10 +61,11 @@ def launch(
         text = _file(recipe)
         given = client.named(recipe, project) if text is None else {"spec": text}
         run = client.launch(**given, **fields)  # type: ignore[arg-type]
-        if as_json:
-            emit(run)
-        else:
-            print(f"{run['id']}  {one_line(run['name'])}  {client.url}/runs/{run['id']}/")
+        if not (as_json and dry_run):
+            told = f"{run['id']}  {one_line(run['name'])}  {client.url}/runs/{run['id']}/"
+            emit(run) if as_json else print(told)
+        if dry_run:
+            raise typer.Exit(tried(client, run["id"], as_json))
         if watch:
             raise typer.Exit(follow(client, run["id"], as_json))
 

@@ -3,12 +3,12 @@
 from typing import Annotated, Any
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from ninja import Query, Router, Schema, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import queries, services
+from webapp.experiments import dry_runs, queries, services
 from webapp.experiments.api import schemas
 from webapp.experiments.models import Run
 from webapp.experiments.states import lock
@@ -131,6 +131,33 @@ def pause_run(request: HttpRequest, run_id: str, data: PauseIn) -> Any:
 def list_stages(request: HttpRequest, run_id: str) -> Any:
     """Progress of the newest attempt's stages."""
     return queries.run_detail(_run(request, run_id)).stages
+
+
+class CheckOut(Schema):
+    """One thing that a dry run tries; `state`: done, waiting, empty or missing."""
+
+    part: str
+    label: str
+    state: str
+    seconds: float | None
+    detail: str
+
+
+class DryRunOut(Schema):
+    """`passed` is null while the dry run goes on."""
+
+    passed: bool | None
+    checks: list[CheckOut]
+
+
+@router.get("/runs/{run_id}/dry-run", response=DryRunOut)
+def get_dry_run(request: HttpRequest, run_id: str) -> Any:
+    """What a dry run tried: each part started, one step of each stage, with seconds."""
+    run = _run(request, run_id)
+    if not run.is_dry_run:
+        raise Http404("This run is no dry run.")
+    checks = dry_runs.checklist(run)
+    return {"passed": dry_runs.passed(run, checks), "checks": checks}
 
 
 def _run(request: HttpRequest, run_id: str, role: Role = Role.VIEWER) -> Run:

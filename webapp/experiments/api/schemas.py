@@ -39,6 +39,7 @@ class RunOut(Schema):
     parent_id: str | None
     checkpoint_id: str | None  # of the parent, which it starts from
     is_demo: bool
+    is_dry_run: bool  # of its spec on tiny amounts
     is_external: bool
     archived_at: datetime | None
     created_by: Person | None

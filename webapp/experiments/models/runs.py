@@ -1,5 +1,7 @@
 """Experiments, runs and their attempts, stages, checkpoints; presets."""
 
+from typing import Any
+
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -98,6 +100,7 @@ class Run(models.Model):
         "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="forks"
     )
     priority = models.SmallIntegerField(default=0)  # in the project's queue; higher goes first
+    full_spec = models.JSONField(null=True)  # of a dry run: the spec that it tries
     is_demo = models.BooleanField(default=False)
     is_external = models.BooleanField(default=False)  # its trainer is not ours: no driver, no Ray
     archived_at = models.DateTimeField(null=True)
@@ -137,6 +140,16 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_dry_run(self) -> bool:
+        return self.full_spec is not None
+
+    @property
+    def asked_spec(self) -> dict[str, Any]:
+        """What was asked for: a dry run's own spec is that on tiny amounts."""
+        asked: dict[str, Any] = self.full_spec or self.spec
+        return asked
 
 
 class Attempt(models.Model):

@@ -41,7 +41,7 @@ def listing(request: HttpRequest, project: Project) -> HttpResponse:
         Experiment.objects.filter(project=project, archived_at__isnull=not archived)
         .select_related("baseline", "created_by")
         .annotate(
-            run_count=Count("runs", filter=Q(runs__archived_at=None)),
+            run_count=Count("runs", filter=Q(runs__archived_at=None, runs__full_spec__isnull=True)),
             active_count=Count("runs", filter=Q(runs__state__in=ACTIVE_STATES)),
             newest=Max("runs__created_at"),
         )
@@ -81,7 +81,9 @@ class Row:
 
 @page_of(Experiment.objects.select_related("project", "baseline"))
 def one(request: HttpRequest, experiment: Experiment) -> HttpResponse:
-    runs = experiment.runs.filter(archived_at=None).order_by("-created_at", "-pk")
+    runs = experiment.runs.filter(archived_at=None, full_spec__isnull=True).order_by(
+        "-created_at", "-pk"
+    )
     shown = list(runs.select_related("created_by")[:RUNS_SHOWN])
     curves = sparks([run.pk for run in shown], [CURVE])
     context = {

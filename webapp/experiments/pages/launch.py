@@ -66,6 +66,7 @@ def _launch(request: HttpRequest, project: Project, start: Start, values: dict[s
             tags=values["tags"].replace(",", " ").split(),
             parent=start.parent,
             checkpoint=start.checkpoint,
+            dry_run=bool(request.POST.get("dry_run")),
         ),
     )
 

@@ -86,7 +86,7 @@ def _different(parent: Run | None, spec: ExperimentSpec | None, data: Any) -> di
     ours = spec.model_dump(mode="json") if spec else data
     if parent is None or not isinstance(ours, dict):
         return {"differences": [], "more_differences": 0}
-    rows = config_differences([parent.spec, ours])
+    rows = config_differences([parent.asked_spec, ours])
     return {
         "differences": [
             {"path": row.path, "values": row.values} for row in rows[:MOST_DIFFERENCES]

@@ -10,7 +10,7 @@ from webapp.accounts import access
 from webapp.accounts.models import Project
 from webapp.experiments import stored
 from webapp.experiments.models import Checkpoint, DatasetVersion, Preset, RewardSchemeVersion, Run
-from webapp.experiments.queries import spec_text
+from webapp.experiments.queries import asked_text
 from webapp.experiments.recipes import Recipe, recipe, recipes
 from webapp.problems import RefusedError
 
@@ -54,11 +54,11 @@ def _begun(request: HttpRequest, project: Project) -> Start:
         rows = rows.select_related("run__project", "run__experiment")
         checkpoint = access.get(rows, wanted, actor)
         parent = checkpoint.run
-        return Start("clone", parent.pk, spec_text(parent), "", parent, checkpoint)
+        return Start("clone", parent.pk, asked_text(parent), "", parent, checkpoint)
     if wanted := given.get("parent") or given.get("clone"):
         runs = Run.objects.filter(project=project).select_related("experiment")
         parent = access.get(runs, wanted, actor)
-        return Start("clone", parent.pk, spec_text(parent), "", parent)
+        return Start("clone", parent.pk, asked_text(parent), "", parent)
     if wanted := given.get("preset"):
         preset = access.get(Preset.objects.filter(project=project), wanted, actor)
         return Start("preset", preset.pk, preset.text, preset.name)

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import edits, services
+from webapp.experiments import dry_runs, edits, services
 from webapp.experiments.lineage import lineage_of, with_parents
 from webapp.experiments.models import ACTIVE_STATES, Checkpoint, Run, Stage
 from webapp.experiments.pages.results import results
@@ -193,6 +193,7 @@ def run_context(run: Run, tab: str) -> dict[str, Any]:
     """What the header of every tab of a run needs."""
     detail = run_detail(run)
     is_active = run.state in ACTIVE_STATES
+    checks = dry_runs.checklist(run)
     counts = is_active and detail.elapsed_s is not None
     return {
         "section": "runs",
@@ -207,7 +208,9 @@ def run_context(run: Run, tab: str) -> dict[str, Any]:
         "seen": edits.seen_run(run),
         "left_s": detail.left_s if is_active else None,
         "can_try": not run.is_external and run.checkpoints.filter(removed_at=None).exists(),
-        "can_resume": run.state in RESUMABLE and not run.is_external,
+        "can_resume": run.state in RESUMABLE and not (run.is_external or run.is_dry_run),
+        "checks": checks,
+        "checks_passed": dry_runs.passed(run, checks),
         "elapsed_s": detail.elapsed_s,
         # Where the counter in the browser starts: the pauses between attempts do not count.
         "since": time.time() - (detail.elapsed_s or 0) if counts else None,

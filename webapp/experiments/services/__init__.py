@@ -32,6 +32,7 @@ from webapp.experiments.services.datasets import (
     upload_version,
 )
 from webapp.experiments.services.deletion import delete_run, remove_leftovers
+from webapp.experiments.services.dry_runs import clear_dry_runs, tried_spec
 from webapp.experiments.services.edit import archive, edit_run, set_tags
 from webapp.experiments.services.evaluations import Wanted, evaluate_checkpoint, is_evaluation
 from webapp.experiments.services.experiments import (
@@ -90,6 +91,7 @@ __all__ = [
     "change_runs",
     "check_spec",
     "claim",
+    "clear_dry_runs",
     "claim_job",
     "create_dataset",
     "create_experiment",
@@ -140,6 +142,7 @@ __all__ = [
     "stop",
     "storage_of",
     "submitted",
+    "tried_spec",
     "try_checkpoint",
     "upload_version",
 ]

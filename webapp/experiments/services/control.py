@@ -40,6 +40,8 @@ def resume(run_id: str, user: User | None) -> Run:
     before = newest_attempt(run)
     if run.is_external:
         raise conflict("This run's own trainer resumes it: `caravan.Run(resume=...)`.")
+    if run.is_dry_run:
+        raise conflict("A dry run keeps no checkpoint to go on from: try its spec again.")
     if run.state not in RESUMABLE:
         hint = "it has nothing left to do" if run.state == State.SUCCEEDED else "it has not ended"
         raise conflict(f"This run is {run.state}: {hint}, so it cannot be resumed.")
@@ -121,6 +123,6 @@ def end_interrupted(run_id: str) -> None:
 def resume_interrupted() -> list[str]:
     """Queue a new attempt of every run that ended because Caravan was stopped; their ids."""
     waiting = Run.objects.filter(
-        state=State.INTERRUPTED, archived_at=None, is_external=False
+        state=State.INTERRUPTED, archived_at=None, is_external=False, full_spec__isnull=True
     ).order_by("created_at")
     return [resume(run.pk, None).pk for run in waiting]

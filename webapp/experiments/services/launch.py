@@ -15,6 +15,7 @@ from webapp.accounts.models import Project, User
 from webapp.accounts.services import first_admin
 from webapp.experiments import recipes
 from webapp.experiments.models import Attempt, Checkpoint, Experiment, Run
+from webapp.experiments.services.dry_runs import tried_spec
 from webapp.experiments.services.edit import clean_tags
 from webapp.experiments.services.fork import check_start, lock_checkpoint
 from webapp.experiments.services.queueing import check_priority
@@ -38,6 +39,7 @@ class Launch:
     checkpoint: Checkpoint | None = None  # to start from; its run is the parent
     priority: int = 0  # in the project's queue; higher goes first
     is_demo: bool = False
+    dry_run: bool = False  # on tiny amounts; see engine.spec.dry_run
 
 
 def check_spec(spec: str | dict[str, Any]) -> ExperimentSpec:
@@ -74,6 +76,15 @@ def launch_run(
         parent = checkpoint.run
     else:
         check_start(spec)
+    full_spec = None
+    if launch.dry_run:
+        if checkpoint is not None:
+            raise invalid_field(
+                "checkpoint",
+                "A dry run makes few tasks of its own, and a run that starts from a checkpoint "
+                "takes all of its parent's: try it without the checkpoint.",
+            )
+        full_spec, spec = spec.model_dump(mode="json"), tried_spec(spec)
     if parent is not None and parent.project_id != project.pk:
         raise invalid_field("parent", "The parent run belongs to another project.")
     datasets = find_stage_datasets(project, spec)
@@ -82,7 +93,8 @@ def launch_run(
         experiment,
         user,
         launch,
-        name=run_name(launch, experiment, spec.name),
+        name=run_name(launch, experiment, f"{spec.name}-dry-run" if full_spec else spec.name),
+        full_spec=full_spec,
         tags=[*spec.tags, *launch.tags],
         spec=spec.model_dump(mode="json"),
         spec_hash=spec_hash(spec),
@@ -112,7 +124,7 @@ def run_name(launch: Launch, experiment: Experiment, base: str) -> str:
 
 def numbered(experiment: Experiment, base: str) -> str:
     """`base` with the next number that is free in the experiment."""
-    number = experiment.runs.count() + 1
+    number = experiment.runs.filter(full_spec__isnull=True).count() + 1
     while experiment.runs.filter(name=f"{base}-{number}").exists():  # others were deleted
         number += 1
     return f"{base}-{number}"

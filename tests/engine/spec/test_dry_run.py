@@ -1,0 +1,97 @@
+"""A dry run's spec takes one step of each stage, is valid, and keeps what may not work."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.spec import ExperimentSpec, load_spec, problems_of
+from engine.spec.dry_run import JUDGED, TASKS, on_tiny_amounts
+
+RECIPES = sorted((Path(__file__).resolve().parents[3] / "recipes").glob("*.yaml"))
+KEPT = ("seed", "environment", "model", "reward", "trainer", "tags")
+
+
+def spec_of(data: Any) -> ExperimentSpec:
+    found, problems = load_spec(data) if isinstance(data, str) else problems_of(data)
+    assert found is not None, problems
+    return found
+
+
+def tiny(spec: ExperimentSpec) -> ExperimentSpec:
+    found, problems = on_tiny_amounts(spec)
+    assert found is not None, problems
+    return found
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_can_be_tried(recipe: Path) -> None:
+    spec = spec_of(recipe.read_text())
+    small = tiny(spec)
+    for name in KEPT:
+        assert getattr(small, name) == getattr(spec, name)
+    assert small.rollout.workers == spec.rollout.workers
+    assert [stage.kind for stage in small.stages] == [stage.kind for stage in spec.stages]
+    for stage in small.stages:
+        assert getattr(stage, "steps", 1) == 1
+    assert sum(small.stages[0].tasks.values()) <= 4 * TASKS  # type: ignore[union-attr]
+    assert small.evaluation.tasks <= JUDGED
+
+
+RL = st.fixed_dictionaries(
+    {
+        "kind": st.just("rl"),
+        "algorithm": st.sampled_from(["cispo", "grpo", "ppo", "dapo", "gspo", "rloo"]),
+        "hops": st.sampled_from([[3, 4], [3], [1, 2, 3, 4]]),
+        "prompts_per_step": st.integers(1, 64),
+        "group_size": st.integers(2, 16),
+        "steps": st.integers(2, 90),
+    },
+    optional={
+        "epochs": st.integers(1, 3),
+        "minibatches": st.integers(1, 4),
+        "stop_at_completion": st.just(0.5),
+        "dynamic_sampling": st.booleans(),
+        "optimizer": st.just({"warmup_steps": 2}),
+    },
+)
+SFT = st.fixed_dictionaries(
+    {"kind": st.just("sft"), "steps": st.integers(60, 300), "batch_size": st.integers(1, 99)},
+    optional={"source": st.just("accepted")},
+)
+
+
+@given(
+    st.lists(st.one_of(RL, SFT), min_size=1, max_size=4),
+    st.integers(1, 8),
+    st.integers(16, 200),
+    st.booleans(),
+)
+def test_whatever_is_valid_is_valid_on_tiny_amounts(
+    stages: list[dict[str, Any]], workers: int, slots: int, gated: bool
+) -> None:
+    data: dict[str, Any] = {
+        "name": "x",
+        "stages": [{"kind": "synthesise"}, *stages],
+        "rollout": {"slots": slots, "workers": workers},
+        "trainer": {"workers": workers},
+    }
+    if gated:
+        data["pool"] = {"gate": {"shares": {"3 hops": 0.6, "4 hops": 0.6}}}
+    spec, _ = problems_of(data)
+    if spec is None:
+        return
+    small = tiny(spec)
+    for stage, before in zip(small.stages[1:], spec.stages[1:], strict=True):
+        assert stage.steps == 1  # type: ignore[union-attr]
+        if stage.kind == "rl" and before.kind == "rl":
+            assert stage.resolved() == before.resolved()
+            assert stage.group_size == before.group_size
+            assert stage.prompts_per_step >= min(before.prompts_per_step, workers)
+
+
+def test_it_is_tried_once_whatever_was_tried_before() -> None:
+    small = tiny(spec_of(RECIPES[0].read_text()))
+    assert tiny(small) == small
