@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.figures import Figure, Options
-from bench.ui import _lists, _live, _pages, _usable
+from bench.ui import _backtest, _lists, _live, _pages, _usable
 from bench.ui._place import Place, done, place_of
 from workers.local.scratch import scratch_stack
 
@@ -29,6 +29,7 @@ def measure(place: Place, minutes: float) -> list[Figure]:
         ("the table of runs", lambda: _lists.runs_table(place)),
         ("Compare", lambda: _pages.compare(place)),
         ("a long replay", lambda: _pages.replay(place)),
+        ("a backtest", lambda: _backtest.backtest(place)),
         (f"live panels, {minutes:g} minutes", lambda: _live.live_panels(place, minutes)),
         ("accessibility", lambda: _usable.everywhere(place)),
     )
