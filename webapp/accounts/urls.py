@@ -4,7 +4,7 @@ from django.contrib.auth.decorators import login_required
 from django.urls import path
 from django.views.i18n import JavaScriptCatalog
 
-from webapp.accounts.pages import saved_views, signin, team, webhooks
+from webapp.accounts.pages import design, saved_views, signin, team, webhooks
 
 catalogue = login_required(JavaScriptCatalog.as_view(domain="djangojs", packages=[]))
 
@@ -16,7 +16,7 @@ urlpatterns = [
     path("invitation/<str:secret>/", signin.accept_invitation, name="invitation"),
     path("account/", signin.account, name="account"),
     path("account/theme", signin.choose_theme, name="theme"),
-    path("design/", signin.design, name="design"),
+    path("design/", design.design, name="design"),
     path("i18n/catalogue.js", catalogue, name="jsi18n"),
     path("projects/<str:pk>/team/", team.team, name="team"),
     path("projects/<str:pk>/team/invite", team.invite, name="team_invite"),

@@ -1,8 +1,8 @@
-/** The chart of the design page. */
+/** The swatches and the chart of the design page. */
 
 import { seriesColour } from "./charts/palette.js";
 import { Plot } from "./charts/plot.js";
-import { one } from "./dom.js";
+import { all, one } from "./dom.js";
 
 const box = one("#design-chart");
 if (box instanceof HTMLElement) {
@@ -13,3 +13,5 @@ if (box instanceof HTMLElement) {
   draw();
   document.addEventListener("themechange", () => setTimeout(draw, 0));
 }
+
+for (const swatch of all("[data-swatch]")) swatch.style.background = `var(--${swatch.dataset.swatch})`;

@@ -1,8 +1,7 @@
-"""Signing in and out, invitations, one's own account, and the design page."""
+"""Signing in and out, invitations, and one's own account."""
 
 import json
 
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login, logout
 from django.contrib.auth.decorators import login_required
@@ -142,25 +141,3 @@ def account(request: HttpRequest) -> HttpResponse:
             errors = field_errors(refused)
     context = {"errors": errors, "has_password": user.has_usable_password()}
     return render(request, "accounts/account.html", context, status=422 if errors else 200)
-
-
-@login_required
-def design(request: HttpRequest) -> HttpResponse:
-    """Every component in every state; what the pages may use."""
-    context = {
-        "states": [
-            "queued", "starting", "running", "unreachable", "stopping",
-            "succeeded", "stopped", "failed", "interrupted", "lost",
-        ],
-        "colours": [
-            "page", "surface", "sunken", "raised", "hover", "line", "line-strong", "text", "muted",
-            "faint", "accent", "accent-strong", "accent-soft", "good", "good-soft", "warn",
-            "warn-soft", "bad", "bad-soft",
-        ],
-        "series": range(8),
-        "phases": ["generate", "tool", "queue", "train", "sync", "evaluate", "idle"],
-        "numbers": [None, 0, 0.0, float("nan"), float("inf"), 0.9132, 12.5, 1234, 1234567, 3.2e-5],
-        "curve": [0.1, 0.2, 0.15, 0.4, None, 0.5, 0.7, 0.72, 0.8, 0.83, 0.91],
-        "debug": settings.DEBUG,
-    }  # fmt: skip
-    return render(request, "design.html", context)
