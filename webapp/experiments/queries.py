@@ -32,6 +32,7 @@ from webapp.problems import invalid_field
 
 SORTS = {"created": "created_at", "name": "name", "state": "state"}
 MAX_COMPARED = 50
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # four times as fast where it is built
 
 
 def list_runs(
@@ -170,12 +171,20 @@ def left_s(run: Run, stages: list[Stage]) -> float | None:
 
 def asked_text(run: Run) -> str:
     """What was asked for, as YAML; see `Run.asked_spec`."""
-    return yaml.safe_dump(run.asked_spec, sort_keys=False, allow_unicode=True)
+    return _yaml(run.asked_spec)
 
 
 def spec_text(run: Run) -> str:
     """The frozen spec as YAML."""
-    return yaml.safe_dump(run.spec, sort_keys=False, allow_unicode=True)
+    return _yaml(run.spec)
+
+
+def _yaml(spec: dict[str, Any]) -> str:
+    """As JSON, which is YAML too, where it is nested too deeply for its writer."""
+    try:
+        return yaml.dump(spec, Dumper=DUMPER, sort_keys=False, allow_unicode=True)
+    except RecursionError:
+        return json.dumps(spec, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
@@ -240,13 +249,15 @@ def _differing(path: str, values: list[Any]) -> Iterator[Difference]:
 
 
 def flat_spec(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """(path, value) of every leaf; a list of plain values is one."""
-    pairs = _children(value)
-    if not pairs:
-        return [(path, value)]
-    return [
-        leaf for key, item in pairs for leaf in flat_spec(item, f"{path}.{key}" if path else key)
-    ]
+    """(path, value) of every leaf in order, however deep; a list of plain values is one."""
+    found, waiting = [], [(path, value)]
+    while waiting:
+        path, value = waiting.pop()
+        pairs = _children(value)
+        if not pairs:
+            found.append((path, value))
+        waiting += [(f"{path}.{key}" if path else key, item) for key, item in reversed(pairs)]
+    return found
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:

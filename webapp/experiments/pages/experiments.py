@@ -17,7 +17,7 @@ from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import edits, services
 from webapp.experiments.models import ACTIVE_STATES, Experiment, Run
-from webapp.experiments.queries import Difference, config_differences
+from webapp.experiments.queries import Difference, flat_spec
 from webapp.experiments.services.experiments import lock_experiment
 from webapp.monitoring.headline import HEADLINE
 from webapp.monitoring.sparks import sparks
@@ -28,7 +28,9 @@ RUNS_SHOWN = 100
 CURVE = HEADLINE["success"]
 NAMED = ("name", "description", "tags")  # say nothing of what a run does
 MOST_CHANGES = 3  # fields named beside a run
+MOST_FIELDS = 60_000  # of all configs on the page
 MAX_PREVIEW = 100_000
+Curves = dict[tuple[str, str], list[float | None]]
 
 
 @page_of(Project.objects.all())
@@ -75,7 +77,7 @@ class Row:
     run: Run
     spark: list[float | None]
     gain: float | None  # of the completion rate, in shares; None: not both are known
-    changes: list[Difference]  # the first few; empty where it is the baseline, or there is none
+    changes: list[Difference] | None  # the first few; None: not looked for
     more: int
 
 
@@ -91,7 +93,7 @@ def one(request: HttpRequest, experiment: Experiment) -> HttpResponse:
         "experiment": experiment,
         "seen": edits.seen_experiment(experiment),
         "runs": shown,
-        "rows": [_row(run, experiment.baseline, curves.get((run.pk, CURVE), [])) for run in shown],
+        "rows": _rows(shown, experiment.baseline, curves),
         "curve": CURVE,
         "run_count": runs.count(),
         "all_runs": experiment.runs.count(),
@@ -99,18 +101,32 @@ def one(request: HttpRequest, experiment: Experiment) -> HttpResponse:
     return show(request, "experiments/experiment.html", context)
 
 
-def _row(run: Run, baseline: Run | None, spark: list[float | None]) -> Row:
-    if baseline is None or baseline.pk == run.pk:
-        return Row(run, spark, None, [], 0)
-    specs = [{k: v for k, v in one.spec.items() if k not in NAMED} for one in (baseline, run)]
-    changes = config_differences(specs)
-    return Row(
-        run,
-        spark,
-        _gain(run, baseline),
-        changes[:MOST_CHANGES],
-        max(0, len(changes) - MOST_CHANGES),
-    )
+def _rows(runs: list[Run], baseline: Run | None, curves: Curves) -> list[Row]:
+    """Differences are looked for in so many fields at most: a config may have ten thousands."""
+    base = _fields(baseline) if baseline else {}
+    left = MOST_FIELDS
+    found = []
+    for run in runs:
+        spark = curves.get((run.pk, CURVE), [])
+        if baseline is None or run.pk == baseline.pk:
+            found.append(Row(run, spark, None, [], 0))
+            continue
+        ours = _fields(run) if left > 0 else None
+        left -= len(ours or ())
+        changes = _changes(base, ours) if ours is not None else None
+        more = max(0, len(changes or ()) - MOST_CHANGES)
+        first = None if changes is None else changes[:MOST_CHANGES]
+        found.append(Row(run, spark, _gain(run, baseline), first, more))
+    return found
+
+
+def _fields(run: Run) -> dict[str, Any]:
+    return dict(flat_spec({key: value for key, value in run.spec.items() if key not in NAMED}))
+
+
+def _changes(base: dict[str, Any], ours: dict[str, Any]) -> list[Difference]:
+    paths = [path for path in sorted(base.keys() | ours.keys()) if base.get(path) != ours.get(path)]
+    return [Difference(path, [base.get(path), ours.get(path)]) for path in paths]
 
 
 def _gain(run: Run, baseline: Run) -> float | None:

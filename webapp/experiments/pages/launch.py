@@ -14,6 +14,7 @@ from webapp.experiments import services, stored
 from webapp.experiments.models import Experiment, Preset, Run
 from webapp.experiments.pages.launch_start import Start, sorted_recipes, start_of
 from webapp.experiments.services import Launch
+from webapp.experiments.services.launch import MAX_SPEC
 from webapp.pages import page_of, show, whole_number
 from webapp.problems import RefusedError
 
@@ -44,6 +45,7 @@ def launch(request: HttpRequest, project: Project) -> HttpResponse:
         "checkpoint": start.checkpoint,
         "values": values,
         "refused": refused,
+        "most": f"{MAX_SPEC}",  # no thousands' separator
         "schema": ExperimentSpec.model_json_schema(),
         "stored": stored.offered(project),
         "devices": [f"8x{device.name}" for device in DEVICES.values()],

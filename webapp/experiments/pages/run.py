@@ -1,5 +1,6 @@
 """One run: its header with the controls, Overview, Config and Checkpoints."""
 
+import json
 import time
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError, invalid_field
 
 RUNS = Run.objects.select_related("project", "experiment", "created_by", "parent", "checkpoint")
+MOST_TEXT = 60_000  # characters of JSON that are shown as one text
 N = TypeVar("N", int, float)
 
 
@@ -47,7 +49,12 @@ def header(request: HttpRequest, run: Run) -> HttpResponse:
 
 @page_of(RUNS.select_related("reward_scheme__scheme"))
 def config(request: HttpRequest, run: Run) -> HttpResponse:
-    context = run_context(run, "config") | {"text": spec_text(run)}
+    """A spec that is longer than anybody reads is a tree in the browser, closed at first."""
+    length = len(json.dumps(run.spec))
+    context = run_context(run, "config") | {
+        "text": spec_text(run) if length <= MOST_TEXT else None,
+        "length": length,
+    }
     return show(request, "experiments/run_config.html", context)
 
 

@@ -1,5 +1,7 @@
 /** A text area with line numbers and marked lines. Tab indents, Esc lets Tab leave. */
 
+const MOST_NUMBERED = 5000; // lines
+
 export class Editor {
   /**
    * @param {HTMLTextAreaElement} area
@@ -59,7 +61,8 @@ export class Editor {
   }
 
   number() {
-    const count = this.area.value.split("\n").length;
+    const lines = this.area.value.split("\n").length;
+    const count = lines > MOST_NUMBERED ? 0 : lines; // each number is an element
     while (this.gutter.children.length > count) this.gutter.lastElementChild?.remove();
     while (this.gutter.children.length < count) {
       const line = document.createElement("div");

@@ -36,6 +36,13 @@ async function check(changes) {
   clearTimeout(timer);
   const number = ++sent;
   const text = editor.text;
+  const most = Number(root.dataset.most);
+  if (text.length > most) {
+    button.disabled = true;
+    verdict.textContent = t("%(length)s characters, at most %(most)s fit: put what is that long into a dataset, and name its version in a stage.", { length: text.length, most });
+    verdict.className = "small error-text";
+    return;
+  }
   let answer;
   try {
     const { parent, checkpoint } = root.dataset;
