@@ -92,3 +92,11 @@ def test_one_beyond_the_limit_is_refused_with_a_sentence(api: Api) -> None:
     answer = api("POST", "external-runs", body)
     assert answer.status_code == 422
     assert "at most 1,000,000 characters" in answer.json()["detail"]
+
+
+def test_a_run_of_another_trainer_is_no_spec_to_clone(
+    page: Client, large: Run, project: Project
+) -> None:
+    answer = page.get(f"/projects/{project.pk}/launch/?clone={large.pk}")
+    assert "whose config is no spec" in answer.content.decode()
+    assert answer.context["parent"] is None and len(answer.content) < 200_000

@@ -58,12 +58,22 @@ def _begun(request: HttpRequest, project: Project) -> Start:
     if wanted := given.get("parent") or given.get("clone"):
         runs = Run.objects.filter(project=project).select_related("experiment")
         parent = access.get(runs, wanted, actor)
+        if parent.is_external:
+            found = _recipe(None)
+            said = _("%(name)s is of a trainer of its own, whose config is no spec of Caravan's.")
+            found.problems.append(said % {"name": parent.name})
+            return found
         return Start("clone", parent.pk, asked_text(parent), "", parent)
     if wanted := given.get("preset"):
         preset = access.get(Preset.objects.filter(project=project), wanted, actor)
         return Start("preset", preset.pk, preset.text, preset.name)
+    return _recipe(given["recipe"])
+
+
+def _recipe(wanted: str | None) -> Start:
+    """The first one where none, or none that there is, is wanted."""
     names = [item.name for item in sorted_recipes()]
-    wanted = given.get("recipe") or (names[0] if names else "")
+    wanted = wanted or (names[0] if names else "")
     text = recipe(wanted).text if wanted in names else "name: my-run\nstages: []\n"
     return Start("recipe", wanted, text)
 

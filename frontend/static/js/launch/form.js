@@ -57,6 +57,11 @@ export class Form {
     this.problems(problems);
   }
 
+  /** Its fields were taken off the page: they are built anew. */
+  forget() {
+    this.shape = "";
+  }
+
   /** @param {{path: string, message: string}[]} problems */
   problems(problems) {
     for (const old of all(".error-text", this.box)) old.remove();

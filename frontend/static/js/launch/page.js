@@ -41,6 +41,8 @@ async function check(changes) {
     button.disabled = true;
     verdict.textContent = t("%(length)s characters, at most %(most)s fit: put what is that long into a dataset, and name its version in a stage.", { length: text.length, most });
     verdict.className = "small error-text";
+    for (const part of ["#differences", "#spec-form", "#plan"]) one(part)?.replaceChildren(h("p", { class: "card-body muted" }, t("Shown once the spec is short enough.")));
+    form.forget();
     return;
   }
   let answer;
