@@ -114,6 +114,28 @@ def remove_run(run_id: str, path: str = "") -> None:
         filesystem.rm(where, recursive=True)
 
 
+def run_usage(run_id: str, folder: str = "") -> dict[str, tuple[int, int]]:
+    """(bytes, files) of a run's files by their top folder, or of one folder only.
+
+    Files beside the folders count under "". A folder that does not exist is left out.
+    """
+    if not RUN_ID.fullmatch(run_id) or (folder and not is_safe(folder)):
+        raise ValueError(f"{folder!r} does not name a folder of a run")
+    filesystem, root = _place()
+    home = f"{root}/runs/{run_id}"
+    found: dict[str, tuple[int, int]] = {}
+    try:
+        files = filesystem.find(f"{home}/{folder}".rstrip("/"), detail=True)
+    except FileNotFoundError:
+        return {}
+    for path, about in files.items():
+        inside = str(path).split(f"/runs/{run_id}/", 1)[-1]
+        top = inside.split("/", 1)[0] if "/" in inside else ""
+        size, count = found.get(top, (0, 0))
+        found[top] = (size + int(about["size"] or 0), count + 1)
+    return found
+
+
 async def joined(blobs: list[str]) -> AsyncIterator[bytes]:
     """The bytes of several blobs, one after the other. Raises FileNotFoundError on the way."""
     for sha256 in blobs:

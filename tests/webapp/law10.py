@@ -79,6 +79,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
     tried = services.start_backtest(
         project, user, check_definition({"name": MARK}), runs=[run], against=scheme
     )
+    pruned = services.start_prune(project, user, {"pools": True})
     invitation, _ = accounts.invite(project, f"{MARK.lower()}@example.com", Role.VIEWER, user)
     webhook = webhooks.create_webhook(
         project, user, f"https://{MARK.lower()}.example.com/", ["run.failed"]
@@ -113,6 +114,7 @@ def build_world(project: Project, user: User) -> dict[str, str]:
         "notices": notice.pk,
         "jobs": job.pk,
         "backtests": tried.pk,
+        "prunes": pruned.pk,
         "scheme-version": scheme.pk,
         "dataset-version": version.pk,
         "invitations": invitation.pk,

@@ -131,6 +131,8 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "inbox/read"): {},
     ("POST", "queues/{pk}/dataset"): {"dataset": "datasets"},
     ("POST", "jobs/{job_id}/cancel"): {},
+    ("POST", "projects/{project_id}/storage/measure"): {},
+    ("POST", "projects/{project_id}/storage/prune"): {"pools": True},
     ("POST", "backtests"): {"scheme_version": "scheme-version", "runs": ["runs"]},
 }
 # Calls about the caller alone; another project makes no difference to them.
@@ -203,7 +205,7 @@ PLAIN = """
     state subject
     replace
     action all by is_default metrics page query shared tag
-    newest record replace state subject
+    archived_trajectories keep_checkpoints newest pools preview record replace state subject
 """
 
 

@@ -33,6 +33,8 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
+    "prune": Kind(_("Pruning"), "webapp.experiments.pruning_job.work"),
+    "storage": Kind(_("Measuring the storage"), "webapp.experiments.storage_use.measure"),
     "backtest": Kind(_("Reward backtest"), "webapp.experiments.backtests.work"),
 }
 

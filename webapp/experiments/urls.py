@@ -16,6 +16,7 @@ from webapp.experiments.pages import (
     run,
     runs,
     schemes,
+    storage,
     tries,
 )
 
@@ -57,6 +58,10 @@ urlpatterns = [
     path("datasets/<str:pk>/", datasets.one, name="dataset"),
     path("datasets/<str:pk>/upload", datasets.upload, name="dataset_upload"),
     path("datasets/<str:pk>/delete", datasets.delete, name="dataset_delete"),
+    path("projects/<str:pk>/storage/", storage.overview, name="storage"),
+    path("projects/<str:pk>/storage/measure", storage.measure, name="storage_measure"),
+    path("projects/<str:pk>/storage/prune", storage.prune, name="storage_prune"),
+    path("prunes/<str:pk>/", storage.pruned, name="pruned"),
     path("projects/<str:pk>/jobs/", jobs.listing, name="jobs"),
     path("jobs/<str:pk>/", jobs.one, name="job"),
     path("jobs/<str:pk>/cancel", jobs.cancel, name="job_cancel"),

@@ -14,6 +14,7 @@ const PLACES = /** @type {Record<string, string>} */ ({
   d: "datasets",
   c: "cluster",
   j: "jobs",
+  o: "storage",
   t: "team",
 });
 

@@ -18,6 +18,7 @@ from webapp.experiments.api import (
     run_queue,
     runs,
     schemes,
+    storage,
     tries,
 )
 
@@ -34,6 +35,7 @@ for area in (
     experiments,
     schemes,
     backtests,
+    storage,
     datasets,
     checkpoints,
     evaluations,

@@ -15,7 +15,7 @@ from webapp.problems import RefusedError
 
 JOBS = Job.objects.select_related("project", "created_by")
 # Kinds whose result has a page of its own, by the name of its URL.
-RESULT_PAGES = {"backtest": "backtest"}
+RESULT_PAGES = {"backtest": "backtest", "prune": "pruned"}
 
 
 @page_of(Project.objects.all())

@@ -65,6 +65,7 @@ from webapp.experiments.services.judging import (
 )
 from webapp.experiments.services.launch import Launch, check_spec, launch_demo, launch_run
 from webapp.experiments.services.presets import delete_preset, save_preset
+from webapp.experiments.services.prune import start_measure, start_prune
 from webapp.experiments.services.queueing import move_in_queue, set_priority
 from webapp.experiments.services.schemes import add_scheme_version, create_scheme
 from webapp.experiments.services.tries import Tried, try_checkpoint
@@ -139,6 +140,8 @@ __all__ = [
     "silent_attempts",
     "start_backtest",
     "start_job",
+    "start_measure",
+    "start_prune",
     "stop",
     "storage_of",
     "submitted",
