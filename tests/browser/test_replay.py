@@ -418,7 +418,7 @@ def test_a_queue_is_reviewed_with_the_keyboard_alone(store, run, owner, open_as)
     )
     page = open_as(owner)
     page.goto(f"/queues/{queue.pk}/next")
-    expect(page.locator("#verdict")).to_contain_text("trajectory 0 of 2")
+    expect(page.locator(".verdict")).to_contain_text("1 of 2")
     for keys in ("a1s", "rs"):
         for key in keys:
             page.keyboard.press(key)

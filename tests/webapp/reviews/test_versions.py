@@ -4,6 +4,7 @@ import pytest
 
 from engine.records.rows import RowError, sides
 from engine.records.trajectory import StopReason
+from engine.spec import DpoStage
 from engine.synthesis import Tokenizer
 from engine.synthesis.repair import pair_of
 from tests.webapp.reviews.samples import PROMPT, lookup, trajectory
@@ -18,6 +19,8 @@ from webapp.reviews.lineage import labels_of
 from webapp.reviews.preferences import NoPairError, Preferences, fork_of
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
+from workers.cluster import stored_rows
+from workers.cluster.storage import RunStorage
 
 FIRST = ('{"tool":"lookup","entity":"Lyon"}', lookup("Lyon", "country", "France 法国"), None)
 RIGHT = ('{"tool":"lookup","entity":"France"}', lookup("France", "currency", "Euro 欧元"), None)
@@ -36,7 +39,7 @@ def played(name, *turns, success=True, **changes):
 GOOD = played("good", FIRST, RIGHT, EURO)
 BAD = played("bad", FIRST, ('{"answer":"Franc"}', None, "Franc"), success=False)
 LATE = played("late", FIRST, RIGHT, FRANC, success=False)
-OTHER = played("other", FIRST, RIGHT, FRANC, success=False, task="task-2")
+OTHER = played("other", FIRST, RIGHT, FRANC, success=False, prompt="Another question?")
 
 
 @pytest.fixture
@@ -129,6 +132,24 @@ def test_pairs_of_one_task_become_rows_that_a_dpo_stage_learns(queue, owner, tok
         assert (verdict["reviewer"], verdict["note"]) == (owner.email, "seen")
     with pytest.raises(RowError):
         sides({**rows[0], "chosen": None}, tokenizer, 1000)
+
+
+def test_the_worker_reads_every_row_of_the_version(queue, owner, tokenizer, tmp_path):
+    judge_by_reward(queue, owner)
+    version = services.make_new_dataset(queue, "Pairs", "pairs", owner)
+    kept = RunStorage(str(tmp_path))
+    tokenizer.save(kept.path("synthesis/tokenizer"))
+    place = tmp_path / stored_rows.file_of(version.pk)
+    place.parent.mkdir()
+    place.write_bytes(storage.read_blob(version.blob, 0, version.size))
+    stage = DpoStage(dataset=version.pk, steps=10)
+    spec = experiments.check_spec({**SPEC, "stages": [SPEC["stages"][0], stage.model_dump()]})
+    found, summary = stored_rows.pairs(kept, spec, stage, version.pk)
+    assert summary["rows_used"] == summary["rows"] == len(found) == 2
+    for pair, row in zip(found, rows_of(version, 0, 5), strict=True):
+        for side, text in ((pair.chosen, row["chosen"]), (pair.rejected, row["rejected"])):
+            turn = tokenizer.encode_turn(text)
+            assert [*pair.prefix, *side][-len(turn) :] == turn
 
 
 def test_a_run_is_launched_on_the_pairs_and_leads_back_to_their_reviewers(queue, project, owner):

@@ -151,7 +151,8 @@ def _of_tasks(queue: Queue, preferences: Preferences) -> Compared:
     """Each accepted with each rejected trajectory of the same task."""
     tasks: dict[str, tuple[list[QueueItem], list[QueueItem]]] = {}
     for item in _items(queue, ["accepted", "rejected"]):
-        sides = tasks.setdefault(item.trajectory.task_id, ([], []))
+        # By the question: a trainer of one's own may name no tasks. Longer ones are compared whole.
+        sides = tasks.setdefault(item.trajectory.prompt, ([], []))
         sides[item.outcome == "rejected"].append(item)
     for sides in tasks.values():
         if not all(sides):
