@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from engine.records.shards import write_shard
+from engine.records.trained import TrainedTokens, write_trained
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import Api, Driver, start
 from webapp import storage
@@ -66,6 +67,18 @@ def shard(driver: Driver, *names: str) -> str:
             cursor=1, **row,
         )  # fmt: skip
     return sha256
+
+
+def tokens(driver: Driver, *names: str) -> str:
+    """What training saw of these trajectories, uploaded; the shard's name."""
+    items = [TrainedTokens(name, 1, 0, left_out="no_advantage") for name in names]
+    blob, name, rows = write_trained(items)
+    services.put_upload(driver.run.pk, blob, name)
+    for row in rows:
+        driver.run.trained_tokens.create(
+            attempt=driver.attempt, trajectory_id=row.pop("trajectory"), shard=name, **row
+        )
+    return name
 
 
 def done(project: Project, user: User, **wish: Any) -> dict[str, Any]:
@@ -160,6 +173,7 @@ def test_trajectories_of_archived_runs_go_but_not_those_that_people_refer_to(
     project: Project, owner: User, driver: Driver
 ) -> None:
     plain, spoken, queued = shard(driver, "t1", "t2"), shard(driver, "t3"), shard(driver, "t4")
+    seen, seen_too = tokens(driver, "t1", "t2"), tokens(driver, "t3")
     reviews.add_comment(Trajectory.objects.get(pk="t3"), owner, "look")
     end(driver.run)
     assert done(project, owner, archived_trajectories=True, preview=False)["files"] == 0
@@ -167,10 +181,10 @@ def test_trajectories_of_archived_runs_go_but_not_those_that_people_refer_to(
     queue = Queue.objects.create(project=project, name="q", rubric={})
     QueueItem.objects.create(queue=queue, trajectory=Trajectory.objects.get(pk="t4"), position=0)
     done(project, owner, archived_trajectories=True, preview=False)
-    held = [storage.has_blob(name) for name in (plain, spoken, queued)]
-    assert held == [False, True, True]
+    held = [storage.has_blob(name) for name in (plain, spoken, queued, seen, seen_too)]
+    assert held == [False, True, True, False, True]
     assert Trajectory.objects.filter(shard=plain).count() == 2  # lists still show them
-    assert Upload.objects.filter(run=driver.run).count() == 2
+    assert Upload.objects.filter(run=driver.run).count() == 3
 
 
 @pytest.mark.parametrize("reference", ["dataset", "queue", "baseline"])

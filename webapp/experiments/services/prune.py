@@ -27,7 +27,7 @@ from webapp.experiments.services.checkpoints import remove_checkpoint
 from webapp.experiments.services.jobs import start_job
 from webapp.experiments.states import lock
 from webapp.problems import FieldProblem, RefusedError, invalid_field
-from webapp.reviews.models import Comment, Queue, QueueItem, Trajectory
+from webapp.reviews.models import Comment, Queue, QueueItem, TrainedTokens, Trajectory
 
 KIND = "prune"
 MEASURE = "storage"
@@ -119,7 +119,8 @@ def surplus_checkpoints(project_id: str, keep: int) -> QuerySet[Checkpoint]:
 
 
 def spare_shards(project_id: str) -> QuerySet[Upload]:
-    """Shards of archived runs, of which no trajectory is commented on or in a review queue."""
+    """Shards of archived runs, of trajectories or of what training saw of them, where none of
+    these is commented on or in a review queue."""
     shard = Trajectory.objects.filter(run=OuterRef("run"), shard=OuterRef("sha256"))
     spoken_of = Comment.objects.filter(
         trajectory__run=OuterRef("run"), trajectory__shard=OuterRef("sha256")
@@ -127,11 +128,18 @@ def spare_shards(project_id: str) -> QuerySet[Upload]:
     judged = QueueItem.objects.filter(
         trajectory__run=OuterRef("run"), trajectory__shard=OuterRef("sha256")
     )
+    tokens = TrainedTokens.objects.filter(run=OuterRef("run"), shard=OuterRef("sha256"))
+    of = OuterRef("trajectory_id")
+    tokens_of_kept = tokens.filter(
+        Exists(Comment.objects.filter(trajectory=of))
+        | Exists(QueueItem.objects.filter(trajectory=of))
+    )
     return (
         Upload.objects.filter(run__in=_spare_runs(project_id))
-        .filter(Exists(shard))
+        .filter(Exists(shard) | Exists(tokens))
         .exclude(Exists(spoken_of))
         .exclude(Exists(judged))
+        .exclude(Exists(tokens_of_kept))
         .order_by("run_id", "pk")
     )
 
