@@ -14,6 +14,7 @@ from engine.records.trained import TrainedTokens, write_trained
 from engine.records.trajectory import ToolCall
 from tests.engine.records.test_shards import long_trajectory
 from tests.webapp.reviews.samples import lookup, put, trajectory
+from tests.webapp.reviews.test_images import b64, png
 from tests.webapp.support import person
 from webapp import storage
 from webapp.accounts.models import Project, Role, Team
@@ -178,6 +179,30 @@ def test_nothing_that_an_agent_writes_runs_or_hides(store, run, owner, open_as):
         expect(page.locator("body")).to_contain_text("<script>window.pwned=1</script>")
 
 
+def test_images_are_shown_in_the_text_and_what_else_is_base64_is_labelled(store, owner, open_as):
+    svg = "data:image/svg+xml;base64," + b64(b"<svg onload='window.pwned=1'/>" * 20)
+    page_of_html = "data:text/html;base64," + b64(b"<script>window.pwned=1</script>" * 20)
+    pictures = "\n".join(f"page {i}: {b64(png(40, 30, 60_000))}" for i in range(50))
+    result = f"{svg} {page_of_html}\n{pictures}\nthe end"
+    store([trajectory([("look", lookup("a", "b", result), None)])])
+    page = open_as(owner)
+    show(page, "/trajectories/t0/")
+    field = step(page, 0).locator(".call-result")
+    expect(field.locator(".embedded")).to_have_count(52)
+    expect(field.locator("img")).to_have_count(50)
+    expect(field.locator(".embedded").first).to_contain_text("image/svg+xml")
+    assert (
+        field.locator("img").first.evaluate("async (img) => (await img.decode(), img.naturalWidth)")
+        == 40
+    )
+    assert page.evaluate("document.body.textContent.length") < 50_000
+    assert page.evaluate("window.pwned") is None
+    page.fill("[data-search]", "the end")
+    expect(page.locator(".match")).to_have_count(1)
+    page.locator(".match").click()
+    expect(field.locator("mark.current")).to_have_text("the end")
+
+
 def test_script_and_templates_agree_on_what_is_hidden(store, owner, open_as):
     store([trajectory()])
     page = open_as(owner)
@@ -229,6 +254,16 @@ def test_ten_thousand_steps_stay_smooth(store, owner, open_as):
     expect(more).to_have_text("Show more (2\u202f000 of 20\u202f000\u202f000 characters)")
     more.click()
     expect(more).to_have_text("Show more (22\u202f000 of 20\u202f000\u202f000 characters)")
+    for shown in ("42", "62", "82", "102"):
+        more.click()
+        expect(more).to_contain_text(f"({shown}\u202f000 of")
+    more.click()  # from here on it pages: no text of 20 million characters is ever in the page
+    expect(more).to_contain_text("(characters 102\u202f000 to 122\u202f000 of")
+    assert len(step(page, 3).locator(".call-result").inner_text()) == 20_000
+    step(page, 3).get_by_role("button", name="Show earlier").click()
+    expect(more).to_contain_text("(characters 82\u202f000 to 102\u202f000 of")
+    page.evaluate("location.hash = '#step=3&field=result&span=15000000-15000004'")
+    expect(step(page, 3).locator("mark.linked")).to_have_text("xxxx")
 
 
 def test_keys_walk_steps_and_the_group(store, owner, open_as):

@@ -9,7 +9,7 @@ from ninja import Query, Router, Status
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments.models import Run
-from webapp.problems import invalid_field
+from webapp.problems import RefusedError, invalid_field
 from webapp.rest.etags import check_match, tagged
 from webapp.reviews import finding, queries, reading, schemas, services, trained
 from webapp.reviews.models import Comment, Trajectory
@@ -79,8 +79,29 @@ def get_field(
     _check_step(row, step)
     with reading.stored(row) as source:
         text = source.field(step, name)
-    part = text[wanted.first : wanted.first + wanted.count]
-    return {"first": wanted.first, "total": len(text), "text": part}
+    return reading.field_part(text, wanted.first, wanted.count)
+
+
+@router.get("/trajectories/{pk}/steps/{step}/field/{name}/image", response={200: None})
+def get_image(
+    request: HttpRequest,
+    pk: str,
+    step: int,
+    name: Literal["text", "answer", "arguments", "result"],
+    wanted: Query[schemas.ImagePlace],
+) -> HttpResponse:
+    """An image that stands in a field as base64: PNG, JPEG, GIF or WebP, told by its bytes."""
+    row = _trajectory(request, pk)
+    _check_step(row, step)
+    with reading.stored(row) as source:
+        image = reading.image_at(source.field(step, name), wanted.at)
+    if image is None:
+        raise RefusedError("No image that may be shown begins there.", status=404)
+    answer = HttpResponse(image.data, content_type=f"image/{image.kind}")
+    answer["Content-Disposition"] = f'inline; filename="image.{image.kind}"'
+    answer["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    answer["Cache-Control"] = "private, max-age=86400, immutable"
+    return answer
 
 
 @router.get("/trajectories/{pk}/steps/{step}/trained", response=schemas.TrainedStep)

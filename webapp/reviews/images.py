@@ -50,6 +50,12 @@ def find(text: str) -> Iterator[Embedded]:
         yield _embedded(found.group(), found.start())
 
 
+def at(text: str, start: int) -> Embedded | None:
+    """What is embedded from `start` on; None where nothing begins there."""
+    found = _EMBEDDED.match(text, start)
+    return _embedded(found.group(), start) if found else None
+
+
 def may_hold(text: str) -> bool:
     return bool(_HINT.search(text))
 
@@ -59,6 +65,28 @@ def blank(text: str) -> str:
     if not may_hold(text):
         return text
     return _EMBEDDED.sub(lambda found: STANDS_FOR * len(found.group()), text)
+
+
+def condense(text: str, first: int, count: int) -> tuple[str, list[tuple[int, Embedded]], int]:
+    """About `count` characters from `first` on, in which STANDS_FOR stands for what is embedded:
+    these, each embedded with its place in them, and where they end in the whole text."""
+    stop = min(len(text), first + count)
+    if not may_hold(text):
+        return text[first:stop], [], stop
+    parts: list[str] = []
+    found: list[tuple[int, Embedded]] = []
+    size, at = 0, first
+    for one in find(text):
+        if one.stop <= first:
+            continue
+        if one.start - at + size >= count:
+            break
+        parts += [text[at : one.start], STANDS_FOR]
+        size += one.start - at + 1
+        found.append((size - 1, one))
+        at = one.stop
+    stop = min(len(text), at + max(0, count - size))
+    return "".join([*parts, text[at:stop]]), found, stop
 
 
 def decode(text: str) -> Image | None:

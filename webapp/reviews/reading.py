@@ -14,12 +14,13 @@ from engine.records.stored import DamagedShardError, StoredTrajectory
 from engine.records.trajectory import Segment
 from webapp import storage
 from webapp.problems import RefusedError
-from webapp.reviews import finding
+from webapp.reviews import finding, images
 from webapp.reviews.models import Trajectory
 
 MAX_STEPS = 200
 CUT = 4_000  # characters of a field in a window
 MAX_TOKENS = 4_000  # tokens of a step, or of one page of a context
+MAX_WHOLE = 16_000_000  # characters of a field that are read to show its images
 _AT_ONCE = 64
 
 
@@ -79,25 +80,64 @@ def window(
 
 
 def _step(source: StoredTrajectory, step: dict[str, Any], with_tokens: bool) -> dict[str, Any]:
-    more = {name: size for name, (_, _, size) in step.pop("long", {}).items()}
+    more = {name: size for name, (_, _, size) in step.get("long", {}).items()}
     call = step["call"]
+    embedded: dict[str, list[dict[str, Any]]] = {}
     for owner, name in ((step, "text"), (step, "answer"), (call or {}, "result")):
-        value = owner.get(name)
-        if value and len(value) > CUT:
-            more.setdefault(name, len(value))
-            owner[name] = value[:CUT]
+        if value := owner.get(name):
+            whole = _with_images(source, step, name, value, more.get(name, 0))
+            owner[name], found, stop = images.condense(whole, 0, CUT)
+            if found:
+                embedded[name] = described(found)
+            if stop < len(whole):
+                more.setdefault(name, len(whole))
     if call and call["arguments"]:
         size = len(_json(call["arguments"]))
         if "arguments" in more or size > CUT:
             more.setdefault("arguments", size)
             call["arguments"] = {}
-    shown = {**step, "more": more}
+    step.pop("long", None)
+    shown = {**step, "more": more, "embedded": embedded}
     if with_tokens:
         stop = min(step["stop"], step["start"] + MAX_TOKENS)
         shown["tokens"] = _tokens(source.tokens(step["segment"], step["start"], stop))
         if stop < step["stop"]:
             more["tokens"] = step["stop"] - step["start"]
     return shown
+
+
+def _with_images(
+    source: StoredTrajectory, step: dict[str, Any], name: str, value: str, size: int
+) -> str:
+    """The field, whole where its beginning ends inside an image or shows one."""
+    if not size or size > MAX_WHOLE or not images.may_hold(value):
+        return value
+    return finding.field(source, step, name)
+
+
+def described(found: list[tuple[int, images.Embedded]]) -> list[dict[str, Any]]:
+    return [{"at": at, **vars(one)} for at, one in found]
+
+
+def field_part(text: str, first: int, count: int) -> dict[str, Any]:
+    """Characters of a field from `first` on; from the beginning of an image where one is cut."""
+    if images.may_hold(text):
+        inside = (one.start for one in images.find(text) if one.start < first < one.stop)
+        first = next(inside, first)
+    part, found, stop = images.condense(text, first, count)
+    return {
+        "first": first,
+        "stop": stop,
+        "total": len(text),
+        "text": part,
+        "embedded": described(found),
+    }
+
+
+def image_at(text: str, start: int) -> images.Image | None:
+    """The image whose characters begin at `start`; None where none that may be shown does."""
+    found = images.at(text, start)
+    return images.decode(text[found.start : found.stop]) if found and found.kind else None
 
 
 def _tokens(part: Segment) -> list[dict[str, Any]]:

@@ -127,6 +127,19 @@ class CallOut(Schema):
     duration_s: float
 
 
+class EmbeddedOut(Schema):
+    """Base64 in a text, for which one character stands there."""
+
+    at: int = Field(description="Which character of the text that is sent stands for it")
+    start: int = Field(description="Its characters in the whole field")
+    stop: int
+    kind: str = Field(description="png, jpeg, gif or webp; empty: no image that may be shown")
+    label: str
+    bytes: int
+    width: int = Field(description="Pixels")
+    height: int
+
+
 class StepOut(Schema):
     index: int
     segment: int
@@ -138,6 +151,7 @@ class StepOut(Schema):
     reward: float | None
     detour: bool
     more: dict[str, int] = Field(description="What is cut here, and its whole size")
+    embedded: dict[str, list[EmbeddedOut]] = Field(description="By field, in order")
     tokens: list[TokenOut] | None = None
 
 
@@ -186,9 +200,15 @@ class TrainedStep(Schema):
 
 
 class FieldPart(Schema):
-    first: int
+    first: int = Field(description="Where it begins: earlier than asked for where an image is cut")
+    stop: int = Field(description="Where it ends in the field, so where the next part begins")
     total: int
     text: str
+    embedded: list[EmbeddedOut]
+
+
+class ImagePlace(Schema):
+    at: int = Field(ge=0, description="`start` of what is embedded")
 
 
 class SpanOut(Schema):

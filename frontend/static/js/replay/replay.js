@@ -6,6 +6,7 @@ import { t } from "../i18n.js";
 import { addKeys } from "../keyboard.js";
 import { awaited, shown } from "../ready.js";
 import { Comments } from "./comments.js";
+import { open } from "./field.js";
 import { Inspector } from "./inspector.js";
 import { estimates } from "./layout.js";
 import { Playback } from "./playback.js";
@@ -17,8 +18,6 @@ import { Timeline } from "./timeline.js";
 import { WindowedList } from "./windowed.js";
 
 /** @typedef {{step: number, field: string, start: number, stop: number}} Place characters of a field of a step */
-
-const REVEALED = 200_000; // characters of a field that are fetched to show a place in it
 
 /** @param {Place} place */
 const addressOf = (place) => `#step=${place.step}&field=${place.field}&span=${place.start}-${place.stop}`;
@@ -131,14 +130,8 @@ async function start(root) {
   async function reveal(step, field, stop) {
     select(step);
     if (stop === null) return;
-    const key = `${step}.${field}`;
     try {
-      const found = steps.get(step) ?? (await steps.whole(step));
-      const shown = options.opened.get(key) ?? (field === "result" ? found.call?.result : found.text) ?? "";
-      if (found.more[field] && stop > [...shown].length && stop < REVEALED) {
-        const part = await api(`trajectories/${page.id}/steps/${step}/field/${field}?count=${stop + 400}`);
-        options.opened.set(key, part.text);
-      }
+      await open(steps.get(step) ?? (await steps.whole(step)), field, stop, options);
     } catch (problem) {
       toast(/** @type {Error} */ (problem).message, "bad");
     }

@@ -1,10 +1,10 @@
 /** One step of a transcript: what the policy wrote, the tool call it made, and what came back. */
 
-import { api } from "../api.js";
-import { h, toast } from "../dom.js";
+import { h } from "../dom.js";
 import { number, shortTime } from "../format.js";
 import { t } from "../i18n.js";
-import { show, visible } from "./text.js";
+import { drawField } from "./field.js";
+import { visible } from "./text.js";
 
 /** @typedef {import("./steps.js").Step} Step */
 /** @typedef {import("./text.js").Mark} Mark */
@@ -15,7 +15,7 @@ import { show, visible } from "./text.js";
  * @property {(step: number, field: string) => Mark[]} marks
  * @property {(step: number) => number} comments how many there are on a step
  * @property {(step: number) => void} [onComment] absent where nobody may comment
- * @property {Map<string, string>} opened text of fields that were opened beyond their cut
+ * @property {Map<string, import("./field.js").Part>} opened parts of fields that were opened beyond their cut
  */
 
 /**
@@ -31,12 +31,11 @@ export function drawStep(index, step, options) {
     return card;
   }
   card.append(head(step, options));
-  if (step.text) card.append(field(step, "text", step.text, "step-text", options));
+  if (step.text) card.append(drawField(step, "text", "step-text", options));
   if (step.call) card.append(drawCall(step, step.call, options));
   if (step.answer !== null) {
-    const text = h("strong", {});
-    show(text, step.answer);
-    card.append(h("p", { class: "step-answer" }, t("Answer"), " ", text));
+    const answer = drawField(step, "answer", "step-answer-text", options);
+    card.append(h("div", { class: "step-answer" }, h("div", { class: "label" }, t("Answer")), answer));
   }
   return card;
 }
@@ -67,9 +66,6 @@ function head(step, options) {
   return row;
 }
 
-/** @param {number} count of characters, all digits shown */
-const whole = (count) => count.toLocaleString("en").replaceAll(",", "\u202f");
-
 /** @param {string} text @param {"bad"|"warn"|"good"|"accent"} tone */
 function badge(text, tone) {
   const node = h("span", { class: `badge badge-${tone}` });
@@ -86,12 +82,12 @@ function drawCall(step, call, options) {
   const name = h("span", { class: "call-name mono" });
   name.append(visible(call.name || t("(no tool named)")));
   const box = h("div", { class: call.error ? "call call-failed" : "call" }, h("div", { class: "call-head" }, name));
-  if (step.more.arguments) box.append(field(step, "arguments", "", "call-value", options));
+  if (step.more.arguments) box.append(drawField(step, "arguments", "call-value", options));
   else if (call.arguments === null) box.append(h("p", { class: "muted small" }, t("The arguments could not be parsed.")));
   else box.append(argumentList(call.arguments));
   if (call.result || step.more.result) {
     box.append(h("div", { class: "label" }, call.error ? t("Error message") : t("Result")));
-    box.append(field(step, "result", call.result, "call-result", options));
+    box.append(drawField(step, "result", "call-result", options));
   } else {
     box.append(h("p", { class: "muted small" }, t("It returned nothing.")));
   }
@@ -110,41 +106,4 @@ function argumentList(values) {
   }
   if (!list.children.length) return h("p", { class: "muted small" }, t("No arguments."));
   return list;
-}
-
-/**
- * A field with its marks; where it was cut, a button that brings more of it.
- * @param {Step} step
- * @param {string} name
- * @param {string} text
- * @param {string} className
- * @param {Options} options
- */
-function field(step, name, text, className, options) {
-  const key = `${step.index}.${name}`;
-  const pre = h("pre", { class: `agent-text ${className}`, "data-field": name, dir: "auto" });
-  const draw = () => show(pre, options.opened.get(key) ?? text, options.marks(step.index, name));
-  draw();
-  const total = step.more[name];
-  if (!total) return pre;
-  const shown = () => [...(options.opened.get(key) ?? text)].length;
-  const button = h("button", { type: "button", class: "button button-small" });
-  const label = () => {
-    button.textContent = t("Show more (%(shown)s of %(total)s characters)", { shown: whole(shown()), total: whole(total) });
-    button.hidden = shown() >= total;
-  };
-  button.addEventListener("click", async () => {
-    button.setAttribute("aria-disabled", "true");
-    try {
-      const part = await api(`trajectories/${options.trajectory}/steps/${step.index}/field/${name}?from=${shown()}`);
-      options.opened.set(key, (options.opened.get(key) ?? text) + part.text);
-      draw();
-    } catch (problem) {
-      toast(/** @type {Error} */ (problem).message, "bad");
-    }
-    button.removeAttribute("aria-disabled");
-    label();
-  });
-  label();
-  return h("div", {}, pre, button);
 }

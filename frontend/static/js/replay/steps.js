@@ -8,7 +8,7 @@ const KEPT = 40; // pages
 /**
  * @typedef {{id: string, name: string, arguments: Record<string, any> | null, result: string, error: string | null, duration_s: number}} Call
  * @typedef {{index: number, segment: number, start: number, stop: number, text: string, answer: string | null, reward: number | null,
- *   detour: boolean, call: Call | null, more: Record<string, number>, tokens?: Token[]}} Step
+ *   detour: boolean, call: Call | null, more: Record<string, number>, embedded?: Record<string, import("./text.js").Embedded[]>, tokens?: Token[]}} Step
  * @typedef {{id: number, text: string | null, logprob: number, version: number, trained: boolean}} Token
  * @typedef {{attempt: number, step: number, version: number, tokens: number, left_out: string}} TrainedRecord
  * @typedef {{records: TrainedRecord[], record: number | null, start: number, stop: number,

@@ -4,6 +4,7 @@
  */
 
 import { h } from "../dom.js";
+import { size } from "../format.js";
 
 /** Control, format and bidi characters, lone surrogates, and what looks like nothing. */
 const HIDDEN =
@@ -39,27 +40,34 @@ export function visible(text) {
 }
 
 /**
+ * @typedef {{at: number, start: number, stop: number, kind: string, label: string, bytes: number, width: number, height: number}} Embedded
+ *   characters `start` to `stop` that are base64; in a text one character at `at` stands for them. `kind`: an image that may be shown
+ */
+
+/**
  * Show `text` in `element`, with ranges highlighted. Ranges may overlap.
  * @param {Element} element
  * @param {string} text
- * @param {Mark[]} [marks]
+ * @param {Mark[]} [marks] in characters of the whole text
+ * @param {{first: number, embedded: Embedded[], address: (one: Embedded) => string}} [of] `first`: where this part begins in the whole
  */
-export function show(element, text, marks = []) {
+export function show(element, text, marks = [], of = { first: 0, embedded: [], address: () => "" }) {
   element.replaceChildren();
-  if (!marks.length) {
+  if (!marks.length && !of.embedded.length) {
     element.append(visible(text));
     return;
   }
   const characters = [...text];
+  const ranges = marks.map((mark) => ({ mark, start: placeOf(mark.start, of, characters.length), stop: placeOf(mark.stop, of, characters.length) }));
+  const standing = new Map(of.embedded.map((one) => [one.at, one]));
   const edges = new Set([0, characters.length]);
-  for (const mark of marks) {
-    edges.add(Math.min(mark.start, characters.length));
-    edges.add(Math.min(mark.stop, characters.length));
-  }
+  for (const { start, stop } of ranges) edges.add(start).add(stop);
+  for (const at of standing.keys()) edges.add(at).add(at + 1);
   const cuts = [...edges].sort((a, b) => a - b);
   for (let i = 0; i + 1 < cuts.length; i += 1) {
-    const part = visible(characters.slice(cuts[i], cuts[i + 1]).join(""));
-    const over = marks.filter((mark) => mark.start <= cuts[i] && mark.stop >= cuts[i + 1]);
+    const one = standing.get(cuts[i]);
+    const part = one ? embedded(one, of.address) : visible(characters.slice(cuts[i], cuts[i + 1]).join(""));
+    const over = ranges.filter(({ start, stop }) => start <= cuts[i] && stop >= cuts[i + 1]).map(({ mark }) => mark);
     if (!over.length) {
       element.append(part);
       continue;
@@ -73,6 +81,30 @@ export function show(element, text, marks = []) {
 }
 
 /**
+ * Where a character of the whole text stands in the part that is shown.
+ * @param {number} place
+ * @param {{first: number, embedded: Embedded[]}} of
+ * @param {number} length of the part
+ */
+function placeOf(place, of, length) {
+  let found = place - of.first;
+  for (const one of of.embedded) {
+    if (place >= one.stop) found -= one.stop - one.start - 1;
+    else if (place > one.start) found = one.at + 1;
+  }
+  return Math.min(Math.max(found, 0), length);
+}
+
+/** An image, fetched when it comes into view, or a label: never its base64. @param {Embedded} one @param {(one: Embedded) => string} address */
+function embedded(one, address) {
+  const label = h("span", {});
+  label.append(visible(`${one.label}, ${size(one.bytes)}`));
+  const box = h("span", { class: "embedded", "data-characters": one.stop - one.start }, label);
+  if (one.kind) box.append(h("img", { src: address(one), width: one.width, height: one.height, loading: "lazy", decoding: "async", alt: "" }));
+  return box;
+}
+
+/**
  * The range of characters that is selected inside `element`, or null.
  * @param {Element} element
  * @returns {{start: number, stop: number} | null}
@@ -82,8 +114,9 @@ export function selectedRange(element) {
   if (!selection || selection.isCollapsed || !selection.rangeCount) return null;
   const range = selection.getRangeAt(0);
   if (!element.contains(range.startContainer) || !element.contains(range.endContainer)) return null;
-  const start = charactersBefore(element, range.startContainer, range.startOffset);
-  const stop = charactersBefore(element, range.endContainer, range.endOffset);
+  const first = Number(/** @type {HTMLElement} */ (element).dataset.first || 0);
+  const start = first + charactersBefore(element, range.startContainer, range.startOffset);
+  const stop = first + charactersBefore(element, range.endContainer, range.endOffset);
   return start < stop ? { start, stop } : null;
 }
 
@@ -102,7 +135,7 @@ function charactersBefore(element, node, offset) {
 /** @param {Node} node @returns {number} */
 function characters(node) {
   if (node instanceof Text) return [...node.data].length;
-  if (node instanceof HTMLElement && node.dataset.characters) return node.textContent ? 1 : 0;
+  if (node instanceof HTMLElement && node.dataset.characters) return node.textContent ? Number(node.dataset.characters) : 0;
   let sum = 0;
   for (const child of node.childNodes) sum += characters(child);
   return sum;
