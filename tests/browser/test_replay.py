@@ -19,13 +19,14 @@ from tests.webapp.support import person
 from webapp import storage
 from webapp.accounts.models import Project, Role, Team
 from webapp.experiments.models import Attempt, Experiment, Run
-from webapp.reviews import services
+from webapp.reviews import html_export, services
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
 from webapp.reviews.templatetags.agent_text import HIDDEN
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
+PHONE = {"width": 390, "height": 800}
 HOSTILE = [
     "<script>window.pwned=1</script>",
     "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
@@ -201,6 +202,29 @@ def test_images_are_shown_in_the_text_and_what_else_is_base64_is_labelled(store,
     expect(page.locator(".match")).to_have_count(1)
     page.locator(".match").click()
     expect(field.locator("mark.current")).to_have_text("the end")
+
+
+def test_an_exported_page_opens_from_a_disk_and_asks_for_nothing(store, owner, browser, tmp_path):
+    picture = b64(png(40, 30))
+    turns = [(text, ToolCall("c", text, {text: text}, text, text, 0.1), text) for text in HOSTILE]
+    turns.append(("a picture", lookup("a", "b", f"here: {picture}"), "done"))
+    (row,) = store([trajectory(turns)])
+    file = tmp_path / "t0.html"
+    file.write_bytes(b"".join(html_export.html(row, with_comments=True)))
+    context = browser.new_context(offline=True, color_scheme="dark", viewport=PHONE)
+    page = context.new_page()
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"file://{file}#step-{len(HOSTILE)}")
+    expect(page.locator(f"#step-{len(HOSTILE)}")).to_be_in_viewport()
+    assert page.locator("img").evaluate("(img) => img.naturalWidth") == 40
+    assert page.locator(":is(script, iframe, svg, a:not([href^='#']))").count() == 0
+    assert page.evaluate("window.pwned") is None and said == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 19, 22)"
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    context.close()
 
 
 def test_script_and_templates_agree_on_what_is_hidden(store, owner, open_as):
