@@ -26,7 +26,9 @@ function refresh() {
   const compare = /** @type {HTMLAnchorElement|null} */ (one("[data-compare]", bar));
   if (compare) {
     const group = compare.dataset.compareGroup;
-    compare.href = `${compare.dataset.compare}?runs=${ids.join(",")}${group ? `&group=${encodeURIComponent(group)}` : ""}`;
+    const first = chosen.filter((box) => "baseline" in box.dataset); // what others are measured against
+    const ordered = idsOf([...first, ...chosen]);
+    compare.href = `${compare.dataset.compare}?runs=${ordered.join(",")}${group ? `&group=${encodeURIComponent(group)}` : ""}`;
     compare.setAttribute("aria-disabled", String(ids.length < 2 || ids.length > MOST_COMPARED || Boolean(everything?.value)));
   }
 }

@@ -1,0 +1,151 @@
+"""Launching from stored things, trying a checkpoint, and two people's notes, in a browser."""
+
+import json
+import re
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from tests.browser.conftest import aside
+from tests.webapp.experiments.test_dataset_pages import PAIR, add
+from tests.webapp.experiments.test_tries import TASKS, keep_tasks, play
+from tests.webapp.support import SPEC, person, start
+from webapp.accounts.models import Role
+from webapp.experiments import services
+from webapp.experiments.models import Experiment, Preset, Run
+from webapp.experiments.services.schemes import check_definition
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def launched(project, owner, **launch) -> Run:
+    spec = services.check_spec(SPEC)
+    return aside(services.launch_run, project, owner, spec, services.Launch(**launch))
+
+
+def expected(visit, status: str) -> None:
+    """Exactly one answer was this refusal."""
+    found = [one for one in visit.wrong if one.startswith(f"{status} ")]
+    assert len(found) == 1
+    visit.wrong.remove(found[0])
+
+
+def test_a_preset_is_saved_replaced_only_when_asked_and_launched(visit, project, owner) -> None:
+    page = visit(owner, reverse("launch", args=[project.pk]) + "?recipe=smoke")
+    expect(page.locator("#verdict")).to_have_text("can be launched")
+    for name in ("Ours 🐫", "ours 🐫"):
+        page.get_by_role("button", name="Save as preset").click()
+        page.locator("#preset-name").fill(name)
+        page.locator("#preset-save").click()
+        if name == "Ours 🐫":
+            expect(page.locator(".recipes")).to_contain_text("Ours 🐫")
+    expect(page.locator("#preset-problem")).to_contain_text("There is a preset 'Ours 🐫'")
+    page.locator("#preset-replace").click()
+    expect(page.locator("#save-preset")).to_be_hidden()
+    assert Preset.objects.count() == 1
+    page.locator(".recipes").get_by_text("Ours 🐫").click()
+    expect(page.locator("#verdict")).to_have_text("can be launched")
+    page.locator("#launch-button").click()
+    page.wait_for_url("**/runs/**")
+    assert Run.objects.get().spec["name"] == "smoke"
+    expected(visit, "409")
+
+
+def test_stored_versions_are_chosen_in_the_form(visit, project, owner) -> None:
+    terms = [{"kind": "exact_answer", "weight": 2.0}]
+    definition = check_definition({"name": "twice", "terms": terms})
+    scheme = aside(services.create_scheme, project, owner, definition)
+    dataset = aside(services.create_dataset, project, owner, "preferences", "pairs")
+    version = aside(add, dataset, owner, PAIR)
+    page = visit(owner, reverse("launch", args=[project.pk]) + "?recipe=smoke")
+    page.locator("summary", has_text="reward").first.click()
+    page.locator("#stored-reward").select_option(scheme.pk)
+    expect(page.locator("#stored-reward-hint")).to_have_text("This is version 1 as it is stored.")
+    assert "weight: 2.0" in page.locator("#spec").input_value()
+    page.locator("summary", has_text="stages").first.click()
+    page.get_by_role("button", name="Add dpo").click()
+    field = page.locator("#field-stages-3-dataset")
+    expect(field).to_contain_text("preferences version 1, 1 rows")
+    field.evaluate("(select) => select.closest('details').open = true")
+    field.select_option(version.pk)
+    expect(page.locator("#spec")).to_have_value(re.compile(version.pk))
+    expect(page.locator("#verdict")).to_have_text("can be launched")
+
+
+def test_a_clone_shows_what_is_different_as_it_is_written(visit, project, owner) -> None:
+    run = launched(project, owner, name="first")
+    page = visit(owner, reverse("launch", args=[project.pk]) + f"?clone={run.pk}")
+    expect(page.locator("#differences")).to_contain_text("Nothing yet")
+    text = page.locator("#spec").input_value()
+    page.locator("#spec").fill(text.replace("seed: 0", "seed: 7"))
+    expect(page.locator("#differences tbody tr")).to_have_count(1)
+    expect(page.locator("#differences")).to_contain_text("seed")
+    page.locator("#spec").fill(text.replace("seed: 0", "seed: seven"))
+    expect(page.locator("#verdict")).to_have_text("1 problem")
+    expect(page.locator("#differences")).to_contain_text('"seven"')
+    page.locator("#spec").fill(text + "# " + "x" * 200_000)
+    expect(page.locator("#verdict")).to_contain_text("at most 200000 fit")
+    expect(page.locator("#launch-button")).to_be_disabled()
+
+
+def test_a_checkpoint_is_tried_and_its_replay_opens(visit, project, owner) -> None:
+    type(project).objects.update(max_running=2)
+    run = launched(project, owner)
+    driver = aside(start, run)
+    keep_tasks(run, TASKS)
+    run.checkpoints.create(
+        attempt=driver.attempt, stage=2, step=20, policy_version=9, path="checkpoints/1",
+        files={"model.safetensors": {"size": 1}}, created_at=timezone.now(),
+    )  # fmt: skip
+    page = visit(owner, reverse("run", args=[run.pk]))
+    page.get_by_role("link", name="Try it").click()
+    page.get_by_role("searchbox", name="Find a task").fill("北京")
+    expect(page.locator("#try-tasks tbody tr")).to_have_count(1)
+    page.get_by_role("button", name="Try task 2").click()
+    expect(page.locator("#played")).to_contain_text("waits for a free place")
+    tried = Run.objects.order_by("-number")[0]
+    assert tried.spec["stages"][1]["position"] == 2
+    trajectory = aside(play, aside(start, tried))
+    page.wait_for_url(f"**/trajectories/{trajectory.pk}/")
+
+
+def test_two_people_write_notes_and_neither_loses_a_word(visit, project, owner) -> None:
+    run = launched(project, owner)
+    second = person("second", project, Role.EDITOR)
+    address = reverse("experiment", args=[run.experiment_id])
+    pages = [visit(owner, address), visit(second, address)]
+    for page, text in zip(pages, ("**mine** first", "mine second"), strict=True):
+        page.get_by_role("button", name="Edit").click()
+        page.locator("#notes").fill(text)
+    pages[0].get_by_role("button", name="Preview").click()
+    expect(pages[0].locator("#notes-preview strong")).to_have_text("mine")
+    pages[0].get_by_role("button", name="Save").click()
+    expect(pages[0].locator(".notes-card")).to_contain_text("mine first")
+    pages[1].get_by_role("button", name="Save").click()
+    expect(pages[1].get_by_role("alert")).to_contain_text("Owner saved a change")
+    mine = pages[1].locator("#mine-notes")
+    assert mine.input_value() == "mine second"
+    expect(pages[1].locator("textarea[readonly]")).to_have_value("**mine** first")
+    mine.fill("**mine** first\nmine second")
+    pages[1].get_by_role("button", name="Save mine").click()
+    expect(pages[1].locator(".notes-card")).to_contain_text("mine second")
+    expected(visit, "409")
+    assert Experiment.objects.get().notes == "**mine** first\nmine second"
+
+
+def test_a_large_config_opens_where_one_looks(visit, project, owner) -> None:
+    config = {f"group_{i}": {f"key_{j}": "v" * 20 for j in range(30)} for i in range(950)}
+    config["group_7"]["key_3"] = "the needle"
+    launch = services.Launch(experiment="large", name="large")
+    run = aside(services.begin_external, project, owner, config, launch).run
+    page = visit(owner, reverse("run_config", args=[run.pk]))
+    page.locator("#config-tree summary", has_text="config").click()
+    expect(page.locator("#config-tree details details")).to_have_count(200)
+    page.get_by_role("button", name="750 more").click()
+    expect(page.locator("#config-tree details details")).to_have_count(400)
+    page.locator("#config-search").fill("needle")
+    expect(page.locator("#config-tree .config-leaf")).to_have_count(1)
+    expect(page.locator("#config-tree")).to_contain_text("config.group_7.key_3")
+    assert len(json.dumps(config)) > 900_000
