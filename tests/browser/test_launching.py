@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from tests.browser.conftest import aside
 from tests.webapp.experiments.test_dataset_pages import PAIR, add
 from tests.webapp.experiments.test_tries import TASKS, keep_tasks, play
+from tests.webapp.pages.test_launch_start import BROKEN
 from tests.webapp.support import SPEC, person, start
 from webapp.accounts.models import Role
 from webapp.experiments import services
@@ -72,6 +73,21 @@ def test_stored_versions_are_chosen_in_the_form(visit, project, owner) -> None:
     field.select_option(version.pk)
     expect(page.locator("#spec")).to_have_value(re.compile(version.pk))
     expect(page.locator("#verdict")).to_have_text("can be launched")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_fields_that_disagree_are_both_marked_in_the_form(visit, project, owner, name) -> None:
+    stage, paths = BROKEN[name]
+    page = visit(owner, reverse("launch", args=[project.pk]) + "?recipe=smoke")
+    expect(page.locator("#verdict")).to_have_text("can be launched")
+    stages = [*SPEC["stages"], stage]
+    page.locator("#spec").fill(json.dumps({**SPEC, "stages": stages}, indent=1))
+    expect(page.locator("#verdict")).to_have_text(f"{len(paths)} problems")
+    marked = page.locator('#spec-form [aria-invalid="true"]')
+    expect(marked).to_have_count(len(paths))
+    found = marked.evaluate_all("fields => fields.map((field) => field.dataset.path)")
+    assert set(found) == paths
+    expect(page.locator("#problems .problem")).to_have_count(len(paths))
 
 
 def test_a_clone_shows_what_is_different_as_it_is_written(visit, project, owner) -> None:

@@ -16,7 +16,6 @@ class Provenance:
     version: DatasetVersion
     run: Run | None
     queue: Queue | None
-    learners: list[StageDataset]  # the newest runs first, at most MOST_RUNS
 
     @property
     def counts(self) -> list[tuple[str, Any]]:
@@ -26,22 +25,23 @@ class Provenance:
 
 
 def provenance_of(versions: list[DatasetVersion]) -> dict[str, Provenance]:
-    """By the version's id, in three queries however many they are."""
+    """By the version's id, in two queries however many they are."""
     runs = _named(Run.objects.all(), versions, "run")
     queues = _named(Queue.objects.select_related("run"), versions, "queue")
-    uses = StageDataset.objects.filter(version__in=versions).select_related("run")
-    by_version: dict[str, list[StageDataset]] = {}
-    for use in uses.order_by("-run__created_at", "stage"):
-        by_version.setdefault(use.version_id, []).append(use)
     return {
         one.pk: Provenance(
             one,
             runs.get(one.source.get("run", "")),
             queues.get(one.source.get("queue", "")),
-            by_version.get(one.pk, [])[:MOST_RUNS],
         )
         for one in versions
     }
+
+
+def learners_of(version: DatasetVersion) -> list[StageDataset]:
+    """The stages that learn from it, those of the newest runs first, at most MOST_RUNS."""
+    uses = version.stage_datasets.select_related("run").defer("run__spec", "run__summary")
+    return list(uses.order_by("-run__created_at", "stage")[:MOST_RUNS])
 
 
 def _named(rows: Any, versions: list[DatasetVersion], key: str) -> dict[str, Any]:

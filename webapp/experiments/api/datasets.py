@@ -12,7 +12,7 @@ from webapp.accounts.models import Role
 from webapp.experiments import queries, services
 from webapp.experiments.api.schemas import DatasetDetail, DatasetOut, DatasetVersionOut
 from webapp.experiments.models import Dataset, DatasetVersion
-from webapp.experiments.provenance import provenance_of
+from webapp.experiments.provenance import learners_of, provenance_of
 
 router = Router(tags=["datasets"])
 
@@ -104,7 +104,7 @@ def lineage(request: HttpRequest, dataset_id: str, number: int) -> Any:
         "queue_id": found.queue and found.queue.pk,
         "learners": [
             {"run_id": one.run_id, "name": one.run.name, "stage": one.stage}
-            for one in found.learners
+            for one in learners_of(version)
         ],
     }
 

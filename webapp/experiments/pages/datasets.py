@@ -16,7 +16,7 @@ from webapp.accounts import access
 from webapp.accounts.models import Project, Role
 from webapp.experiments import services
 from webapp.experiments.models import Dataset, DatasetVersion
-from webapp.experiments.provenance import provenance_of
+from webapp.experiments.provenance import learners_of, provenance_of
 from webapp.experiments.queries import rows_of
 from webapp.experiments.stored import learner_of
 from webapp.pages import page_of, show, tell, whole_number
@@ -116,20 +116,20 @@ class Sample:
 def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
     """`?version=` is the number of the one that is shown, `?from=` its first row on the page."""
     rows = dataset.versions.select_related("created_by", "dataset").order_by("-number")
-    versions = list(rows)
+    versions = list(rows.annotate(learner_count=Count("stage_datasets")))
     wanted = request.GET.get("version")
     shown = next(
         (v for v in versions if str(v.number) == wanted), versions[0] if versions else None
     )
     given = request.GET.get("from", "0")
     start = max(0, min(int(given), shown.rows - 1)) if shown and given.isdecimal() else 0
-    found = provenance_of(versions)
     return {
         "section": "datasets",
         "dataset": dataset,
-        "versions": [(one, found[one.pk]) for one in versions],
+        "versions": versions,
         "shown": shown,
-        "provenance": found[shown.pk] if shown else None,
+        "provenance": provenance_of([shown])[shown.pk] if shown else None,
+        "learners": learners_of(shown) if shown else [],
         "learns_as": learner_of(shown) if shown else "",
         "categories": _bars(shown.categories.items()) if shown else [],
         "difficulties": _histogram(shown.difficulties) if shown else None,

@@ -39,7 +39,7 @@ def launch(request: HttpRequest, project: Project) -> HttpResponse:
     context = {
         "section": "launch",
         "recipes": sorted_recipes(),
-        "presets": project.presets.select_related("updated_by").order_by("name"),
+        "presets": project.presets.select_related("updated_by").defer("text").order_by("name"),
         "start": start,
         "parent": start.parent,
         "checkpoint": start.checkpoint,
