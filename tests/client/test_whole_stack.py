@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,36 @@ def _command(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=LIMIT_S,
         check=False,
     )
+
+
+def test_a_recipe_is_tried_and_swept(whole: Stack, tmp_path: Path) -> None:
+    """A dry run says what worked; a sweep's trials are launched, judged at a rung and compared."""
+    smoke = str(CHECKOUT / "recipes/smoke.yaml")
+    tried = _command(whole, "launch", smoke, "--dry-run")
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+    assert "The dry run passed." in tried.stdout
+    assert tried.stdout.count("one step is trained") == 2
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"""
+name: rates
+spec: {smoke}
+overrides: {{stages.1.steps: 20, stages.2.steps: 2}}
+method: tpe
+space:
+  - {{kind: loguniform, path: stages.1.optimizer.lr, low: 1e-4, high: 1e-2}}
+budget: {{trials: 2}}
+at_once: 2
+halving: {{min_steps: 20, factor: 2}}
+"""
+    )
+    sweep = _json(whole, "sweep", "create", str(file))["id"]
+    deadline = time.monotonic() + LIMIT_S
+    while (found := _json(whole, "sweep", "show", sweep))["state"] == "running":
+        assert time.monotonic() < deadline, found
+        time.sleep(2)
+    assert found["state"] == "finished", found
+    assert {trial["state"] for trial in found["trials"]} <= {"complete", "pruned"}
+    assert [len(trial["rungs"]) > 0 for trial in found["trials"]] == [True, True]
+    assert found["best_trial"]["value"] >= 0
+    assert len({trial["params"]["stages.1.optimizer.lr"] for trial in found["trials"]}) == 2
