@@ -109,7 +109,7 @@ halving: {{min_steps: 20, factor: 2}}
         assert time.monotonic() < deadline, found
         time.sleep(2)
     assert found["state"] == "finished", found
-    assert {trial["state"] for trial in found["trials"]} <= {"complete", "pruned"}
+    assert {trial["state"] for trial in found["trials"]} <= {"complete", "pruned"}, found["trials"]
     assert [len(trial["rungs"]) > 0 for trial in found["trials"]] == [True, True]
     assert found["best_trial"]["value"] >= 0
     assert len({trial["params"]["stages.1.optimizer.lr"] for trial in found["trials"]}) == 2

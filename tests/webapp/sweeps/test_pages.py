@@ -99,6 +99,8 @@ def test_a_sweep_shows_its_trials_and_how_to_compare_them(
     text = page.get(reverse("sweep", args=[sweep.pk])).content.decode()
     assert f"?runs={second.run_id},{first.run_id}," in text
     assert text.count("<circle") == 4
+    of_trial = page.get(reverse("run", args=[second.run_id])).content.decode()
+    assert "trial 2 of" in of_trial and reverse("sweep", args=[sweep.pk]) in of_trial
     by_value = page.get(reverse("sweep", args=[sweep.pk]) + "?sort=value").content.decode()
     rows = re.findall(r"<tr data-row><td class=\"num\">(\d)", by_value)
     assert rows == ["2", "1", "3"]

@@ -25,7 +25,9 @@ from webapp.monitoring.overview import chart_data
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError, invalid_field
 
-RUNS = Run.objects.select_related("project", "experiment", "created_by", "parent", "checkpoint")
+RUNS = Run.objects.select_related(
+    "project", "experiment", "created_by", "parent", "checkpoint", "trial__sweep"
+)
 MOST_TEXT = 60_000  # characters of JSON that are shown as one text
 N = TypeVar("N", int, float)
 
