@@ -81,7 +81,8 @@ def compare(request: HttpRequest, project: Project) -> HttpResponse:
         context["problem"] = refused.detail
     if is_fragment(request) and part in RENDERED:
         return show(request, f"experiments/compare_{part}.html", context)
-    recent = project.runs.filter(archived_at=None, full_spec__isnull=True).order_by("-created_at")
+    shown = Run.objects.filter(project=project, archived_at=None, full_spec__isnull=True)
+    recent = shown.order_by("-created_at")
     context |= {
         "recent": [run for run in recent.only("name")[:CHOICES] if run not in runs],
         "without": [

@@ -10,7 +10,7 @@ import { Plot, valueAt } from "./plot.js";
 
 /**
  * @typedef {{id: string, title: string, metrics: string[], unit: string, share: boolean, labels?: string[], low?: string, high?: string, scale?: number}} PanelInfo `low`, `high`: metrics that bound the first
- * @typedef {{axis: string, smoothing: number, log: boolean}} View
+ * @typedef {{axis: string, smoothing: number, log: boolean, bare?: boolean}} View `bare`: without the bands, of which many hide the curves
  */
 
 const REDRAW_MS = 500;
@@ -136,7 +136,7 @@ export class Panel {
         for (const curve of found) {
           if (curve.buckets.length) any = true;
           const dash = this.store.runs.length > 1 ? run.style : STYLES[order % 3];
-          const line = /** @type {import("./plot.js").Curve} */ ({ name: this.label(run, name), short: this.short(name), colour: seriesColour(run.colour), dash, faint: curve.attempt < newest, x: [], y: [], low: [], high: [] });
+          const line = /** @type {import("./plot.js").Curve} */ ({ name: this.label(run, name), short: this.short(name), colour: seriesColour(run.colour), dash, faint: curve.attempt < newest, x: [], y: [], ...(this.view.bare ? {} : { low: [], high: [] }) });
           const at = [];
           for (const bucket of curve.buckets) {
             const x = place(curve, bucket, this.view.axis, clocks, start);

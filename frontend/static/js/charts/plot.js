@@ -34,8 +34,8 @@ const MAP_STYLE_ID = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc01
 /** @type {Promise<any> | null} */
 let loading = null;
 
-/** @returns {Promise<any>} */
-function plotly() {
+/** The library, loaded once; asked for early, it is there when the first curves are. @returns {Promise<any>} */
+export function plotly() {
   loading ??= new Promise((resolve, reject) => {
     const place = /** @type {HTMLElement | null} */ (document.querySelector("[data-plotly]"));
     const standIn = document.createElement("meta");

@@ -2,6 +2,7 @@
 
 import { chartBar } from "../charts/bar.js";
 import { Panel, panelCard, redrawAll } from "../charts/panel.js";
+import { plotly } from "../charts/plot.js";
 import { pointsAfter } from "../charts/store.js";
 import { unitOf } from "../charts/units.js";
 import { all, h, one, pageData } from "../dom.js";
@@ -10,6 +11,8 @@ import { subscribe } from "../live.js";
 import { awaited, shown } from "../ready.js";
 import { startParallel } from "./parallel.js";
 import { GroupsStore, RunsStore } from "./stores.js";
+
+const MOST_BANDS = 6; // runs that are drawn with the bands of their buckets
 
 const page = /** @type {HTMLElement} */ (one("#compare"));
 
@@ -20,6 +23,8 @@ function startCharts() {
   const grouped = data.group !== undefined;
   const store = grouped ? new GroupsStore(data) : new RunsStore(data);
   const view = chartBar(redrawAll, grouped);
+  view.bare = data.runs.length > MOST_BANDS && !grouped;
+  plotly();
   const box = /** @type {HTMLElement} */ (one("#panels"));
   if (!data.panels.length) box.append(h("p", { class: "muted" }, t("These runs have measured nothing yet.")));
   for (const panel of data.panels) {
