@@ -21,10 +21,9 @@ function startCharts() {
   if (!data) return;
   for (const run of data.runs) data.series[run.id] ??= [];
   const grouped = data.group !== undefined;
-  const store = grouped ? new GroupsStore(data) : new RunsStore(data);
+  const store = grouped ? new GroupsStore(data, plotly) : new RunsStore(data, plotly);
   const view = chartBar(redrawAll, grouped);
   view.bare = data.runs.length > MOST_BANDS && !grouped;
-  plotly();
   const box = /** @type {HTMLElement} */ (one("#panels"));
   if (!data.panels.length) box.append(h("p", { class: "muted" }, t("These runs have measured nothing yet.")));
   for (const panel of data.panels) {

@@ -50,9 +50,10 @@ function bucketsFor(runs) {
 
 /** The store of several runs. */
 export class RunsStore extends Store {
-  /** @param {any} data */
-  constructor(data) {
+  /** @param {any} data @param {() => void} sent called when a request is on its way */
+  constructor(data, sent) {
     super(data);
+    this.sent = sent;
     this.together = new Together((names) => this.fetchAll(names));
     const rows = Object.values(this.series).flatMap((of) => [...of.values()]);
     this.known = new Set(rows.map((row) => row.name));
@@ -73,7 +74,9 @@ export class RunsStore extends Store {
   /** @param {string[]} names */
   async fetchAll(names) {
     const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(","), names: names.join(","), buckets: String(bucketsFor(this.runs)) });
-    const answer = await api(`compare/curves?${query}`);
+    const coming = api(`compare/curves?${query}`);
+    this.sent();
+    const answer = await coming;
     for (const run of this.runs) {
       const own = answer.series.filter((/** @type {any} */ item) => item.run === run.id);
       this.absorb(run.id, names, answer.cursors[run.id], own);
@@ -83,9 +86,10 @@ export class RunsStore extends Store {
 
 /** The store of groups of runs: their means, with the interval where buckets have their extremes. */
 export class GroupsStore extends Store {
-  /** @param {any} data with `group` and the ids of the runs, `of` */
-  constructor(data) {
+  /** @param {any} data with `group` and the ids of the runs, `of` @param {() => void} sent */
+  constructor(data, sent) {
     super(data);
+    this.sent = sent;
     this.group = data.group;
     this.of = data.of;
     this.together = new Together((names) => this.fetchAll(names));
@@ -99,7 +103,9 @@ export class GroupsStore extends Store {
   /** @param {string[]} names */
   async fetchAll(names) {
     const query = new URLSearchParams({ runs: this.of.join(","), names: names.join(","), group: this.group, buckets: String(bucketsFor(this.runs)) });
-    const answer = await api(`compare/curves?${query}`);
+    const coming = api(`compare/curves?${query}`);
+    this.sent();
+    const answer = await coming;
     answer.groups.forEach((/** @type {any} */ group, /** @type {number} */ place) => {
       const id = String(place);
       const rows = group.curves.flatMap((/** @type {any} */ band, /** @type {number} */ at) => parts(band, at));
