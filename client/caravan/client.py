@@ -260,6 +260,17 @@ class Client(JobCalls, QueueCalls):
         found: dict[str, Any] = self.http.get("/compare", runs=ids)
         return found
 
+    def compare_completion(self, runs: list[str], group: str = "") -> dict[str, Any]:
+        """{runs, groups}: completion rates with intervals, each run against the first; paired by
+        task where the held-out tasks are the same. `group`: see `run_groups`."""
+        ids = ",".join(self.run_id(run) for run in runs)
+        return dict(self.http.get("/compare/completion", runs=ids, group=group))
+
+    def compare_tasks(self, first: str, second: str, category: str = "") -> dict[str, Any]:
+        """Tasks that one of two runs solves and the other does not: `lost` and `gained`, p."""
+        pair = {"first": self.run_id(first), "second": self.run_id(second)}
+        return dict(self.http.get("/compare/tasks", **pair, category=category))
+
     @contextmanager
     def trajectories(self, run: str, **wanted: Any) -> Iterator[Iterator[str]]:
         """Lines of JSON, one whole trajectory each; `{"id", "problem"}` where one is unreadable.

@@ -311,3 +311,31 @@ def test_it_starts_shows_and_stops_jobs(caravan: Caravan, tmp_path: Path) -> Non
     assert missing.exit_code == 2 and "no version 9" in missing.stderr
     nothing = caravan("rewards", "backtest", str(file))
     assert nothing.exit_code == 2 and "Choose runs or a dataset" in nothing.stderr
+
+
+def test_repeats_with_other_seeds_are_one_row(caravan: Caravan) -> None:
+    tag = ["--tag", "repeats"]
+    runs = [launch(caravan, "--set", f"seed={seed}", *tag) for seed in (1, 2)]
+    (group,) = as_json(caravan("runs", "tag:repeats", "--group", "variant", "--json"))
+    assert (group["n"], set(group["runs"])) == (2, {run["id"] for run in runs})
+    by_seed = as_json(caravan("runs", "tag:repeats", "--group", "seed", "--json"))
+    assert [one["key"] for one in by_seed] == ["2", "1"]
+    assert "rollout/reward_mean" in caravan("runs", "tag:repeats", "--group", "seed").stdout
+    ids = [run["id"] for run in runs]
+    found = as_json(caravan("compare", *ids, "--group", "variant", "--json"))
+    (told,) = found["completion"]["groups"]
+    assert (told["n"], told["runs"]) == (0, ids)
+    assert "completion" in caravan("compare", *ids, "--group", "variant").stdout
+    refused = caravan("compare", *ids, "--tasks")
+    assert refused.exit_code == 2 and "no evaluation" in refused.stderr
+
+
+def test_a_saved_view_is_listed_by_its_name(caravan: Caravan) -> None:
+    run = launch(caravan, "--name", "viewed", "--tag", "seen")
+    with Client() as client:
+        view = {"page": "runs", "name": "Seen ones", "query": "q=tag:seen&sort=name"}
+        client.http.post("/saved-views", view)
+    found = as_json(caravan("runs", "--view", "seen ONES", "--json"))
+    assert [one["id"] for one in found] == [run["id"]]
+    unknown = caravan("runs", "--view", "nothing")
+    assert unknown.exit_code == 2 and "'Seen ones'" in unknown.stderr
