@@ -209,6 +209,7 @@ def test_an_exported_page_opens_from_a_disk_and_asks_for_nothing(store, owner, b
     turns = [(text, ToolCall("c", text, {text: text}, text, text, 0.1), text) for text in HOSTILE]
     turns.append(("a picture", lookup("a", "b", f"here: {picture}"), "done"))
     (row,) = store([trajectory(turns)])
+    row.refresh_from_db()
     file = tmp_path / "t0.html"
     file.write_bytes(b"".join(html_export.html(row, with_comments=True)))
     context = browser.new_context(offline=True, color_scheme="dark", viewport=PHONE)
