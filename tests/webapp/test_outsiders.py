@@ -161,6 +161,7 @@ QUERIES = {
     "search": "project={projects}&q=Zan",
     "search/trajectories": "project={projects}&q=Zan",
     "trajectories/{pk}/search": "q=e",
+    "trajectories/{pk}/steps/{step}/field/{name}/image": "at=0",
     "trajectories/{pk}/context": "step=0",
     "runs/{run_id}/points": "after=0",
 }
@@ -198,7 +199,7 @@ PLAIN = """
     purpose q question recipe remove resolved
     reviews_per_item role rollouts rubric sampled scope scores search series since size sort span
     spec start step steps stop_reason success tags task tasks temperature text to
-    enabled events format comments token tokens training trials url
+    enabled at events format comments token tokens training trials url
     is_default page query shared
     choice mark notices outcome read sample seed style unread version
     record state subject
