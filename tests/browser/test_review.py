@@ -7,6 +7,7 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
+from bench._axe import COLOURS, findings
 from tests.browser.conftest import aside
 from tests.webapp.reviews.samples import lookup, put, trajectory
 from tests.webapp.support import person
@@ -90,6 +91,7 @@ def test_a_queue_is_reviewed_by_keyboard_into_a_dpo_dataset_and_launched(
             keyboard.press(",")
             keyboard.type("the country is no currency")
             keyboard.press("Enter")
+            assert findings(page) == []
         solved = page.locator(".replay-title .badge-good").count() == 1
         keyboard.press("a" if solved else "r")
         keyboard.press("2")
@@ -122,6 +124,7 @@ def test_a_queue_is_reviewed_by_keyboard_into_a_dpo_dataset_and_launched(
     run = Run.objects.get(stage_datasets__version=version)
     page.goto(reverse("queue", args=[queue.pk]))
     expect(page.locator("#versions")).to_contain_text(run.name)
+    assert findings(page) == []
 
 
 def test_two_people_in_one_queue_never_hold_the_same_item(visit, queue, owner, editor) -> None:
@@ -205,6 +208,7 @@ def test_a_person_is_named_in_a_comment_and_finds_it_in_the_inbox(
 
     theirs = visit(editor, "/inbox/")
     expect(theirs.locator("[data-place=inbox] .badge")).to_have_text("1")
+    assert findings(theirs) == []
     theirs.get_by_role("link", name="Why France").click()
     expect(theirs).to_have_url(re.compile(r"/trajectories/t00/#"))
     theirs.get_by_role("button", name="Answer").click()
@@ -223,8 +227,9 @@ def test_two_side_by_side_are_judged_by_key(visit, judged_run, owner) -> None:
         size=1, sample="disagreement", style="pairwise",
     )  # fmt: skip
     queue = Queue.objects.get()
-    page = visit(owner, reverse("queue_next", args=[queue.pk]))
+    page = visit(owner, reverse("queue_next", args=[queue.pk]), color_scheme="dark")
     expect(page.locator(".compare-row").first).to_be_visible()
+    assert findings(page, COLOURS) == []
     page.keyboard.press("w")
     page.keyboard.press("s")
     expect(page).to_have_url(re.compile(f"/queues/{queue.pk}/"))

@@ -107,7 +107,11 @@ def _standing(found: QueueItem, user: User, editor: bool) -> dict[str, Any]:
             "position": found.position,
             "single": found.other_id is None,
             "holds": mine and own is None and not rules and not held_back,
-            "next": reverse("queue_next", args=[found.queue_id]) + f"?after={found.position}",
+            "next": (
+                reverse("queue", args=[found.queue_id]) + "?outcome=disputed"
+                if rules
+                else reverse("queue_next", args=[found.queue_id]) + f"?after={found.position}"
+            ),
             "undo": reverse("queue_undo", args=[found.queue_id]),
             "marks": [{"step": one.step, "mark": one.mark, "note": one.note} for one in marks],
             "may_mark": mine and found.other_id is None,

@@ -230,11 +230,13 @@ class Reviewer:
 
 def reviewers_of(queue: Queue) -> list[Reviewer]:
     """Who gave verdicts, most first."""
+    favourable = Q(accepted=True) | Q(preferred__in=["first", "second"])
     counted = (
         User.objects.filter(pk__in=Verdict.objects.filter(item__queue=queue).values("reviewer"))
         .annotate(
             given=_verdicts_in(queue, Q()),
-            favourable=_verdicts_in(queue, Q(accepted=True) | Q(preferred__in=["first", "second"])),
+            # Of items that are complete: the others are blind.
+            favourable=_verdicts_in(queue, ~Q(item__outcome="open") & favourable),
         )
         .order_by("-given", "pk")
     )

@@ -184,6 +184,7 @@ def test_accepted_trajectories_become_a_dataset_version_with_their_lineage(
         "rejected": 1,
         "disputed": 0,
         "open": 1,
+        "reviewers": {owner.email: 2},
     }
     (row,) = rows_of(version, 0, 5)
     assert row["id"] == first.trajectory_id and row["segments"][0]["ids"]

@@ -12,10 +12,10 @@ from tests.webapp.support import SPEC, person
 from webapp import storage
 from webapp.accounts.models import Role
 from webapp.experiments import services as experiments
+from webapp.experiments.provenance import provenance_of
 from webapp.experiments.queries import rows_of
 from webapp.problems import RefusedError
 from webapp.reviews import queue_queries, services
-from webapp.reviews.lineage import labels_of
 from webapp.reviews.preferences import NoPairError, Preferences, fork_of
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
@@ -152,7 +152,7 @@ def test_the_worker_reads_every_row_of_the_version(queue, owner, tokenizer, tmp_
             assert [*pair.prefix, *side][-len(turn) :] == turn
 
 
-def test_a_run_is_launched_on_the_pairs_and_leads_back_to_their_reviewers(queue, project, owner):
+def test_a_run_is_launched_on_pairs_and_leads_back_to_reviewers(queue, project, owner, as_user):
     judge_by_reward(queue, owner)
     version = services.make_new_dataset(queue, "Pairs", "pairs", owner)
     stages = [SPEC["stages"][0], {"kind": "dpo", "dataset": version.pk, "steps": 10}]
@@ -160,9 +160,11 @@ def test_a_run_is_launched_on_the_pairs_and_leads_back_to_their_reviewers(queue,
     learner = experiments.launch_run(project, owner, spec)
     (known,) = queue_queries.versions_of(queue)
     assert [stage.run_id for stage in known.stage_datasets.all()] == [learner.pk]
-    labels = labels_of(learner.stage_datasets.get().version)
-    assert labels.queue == queue and labels.source_run == queue.run
-    assert [(row.person, row.verdicts, row.accepted) for row in labels.reviewers] == [(owner, 4, 1)]
+    back = provenance_of([learner.stage_datasets.get().version])[version.pk]
+    assert back.queue == queue and back.run == queue.run
+    assert version.source["reviewers"] == {owner.email: 4}
+    page = as_user(owner).get(f"/runs/{learner.pk}/lineage").content.decode()
+    assert owner.email in page and f"/queues/{queue.pk}/" in page
 
 
 def test_a_preference_between_two_becomes_a_pair(run, store, owner):

@@ -1,6 +1,7 @@
 """Deleting a run for good: its rows at once, its files from a task that may be cut short."""
 
 from django.db import transaction
+from django.db.models import Q
 
 from webapp import live, queue, storage
 from webapp.accounts.audit import record
@@ -11,7 +12,7 @@ from webapp.experiments.services.fork import held
 from webapp.experiments.states import lock
 from webapp.monitoring.models import Point, Rollup, RunEvent, Series
 from webapp.problems import conflict
-from webapp.reviews.models import Queue, Verdict
+from webapp.reviews.models import Queue
 
 MOST_NAMED = 5
 
@@ -54,8 +55,8 @@ def _blobs(run: Run) -> list[str]:
 def _needed_by(run: Run) -> list[str]:
     """What would lose its origin, as people name it."""
     versions = DatasetVersion.objects.filter(source__run=run.pk).select_related("dataset")
-    judged = Verdict.objects.filter(item__trajectory__run=run).values("item__queue")
-    queues = Queue.objects.filter(pk__in=judged).order_by("name")
+    judged = Q(items__verdicts__isnull=False) | Q(items__marks__isnull=False)
+    queues = Queue.objects.filter(judged, run=run).order_by("name").distinct()
     forks = held().filter(checkpoint__run=run).order_by("name")
     found = [
         *(f"run {one.name!r}, which starts from its checkpoint" for one in forks),

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Count
 
 from engine.records.trajectory import Trajectory as Record
 from webapp.accounts.models import User
@@ -13,7 +14,7 @@ from webapp.experiments.models import Dataset, DatasetVersion
 from webapp.experiments.services import add_dataset_version, create_dataset
 from webapp.problems import RefusedError, conflict, invalid_field
 from webapp.reviews import reading
-from webapp.reviews.models import Queue, QueueItem, StepMark, Trajectory
+from webapp.reviews.models import Queue, QueueItem, StepMark, Trajectory, Verdict
 from webapp.reviews.preferences import Preferences
 from webapp.reviews.queue_queries import progress_of
 
@@ -46,7 +47,8 @@ def make_dataset(queue: Queue, dataset: Dataset, user: User) -> DatasetVersion:
         queue, left_out
     )
     counts = progress_of(queue, user).counts
-    source = {"kind": "labels", "queue": queue.pk, "run": queue.run_id, **counts}
+    source: dict[str, Any] = {"kind": "labels", "queue": queue.pk, "run": queue.run_id, **counts}
+    source["reviewers"] = _reviewers(queue, StepMark if dataset.kind == "step_labels" else Verdict)
     return add_dataset_version(
         dataset,
         user,
@@ -60,6 +62,12 @@ def make_dataset(queue: Queue, dataset: Dataset, user: User) -> DatasetVersion:
 def make_new_dataset(queue: Queue, name: str, kind: str, user: User) -> DatasetVersion:
     """The first version of a new dataset; where no row comes of the verdicts, no dataset does."""
     return make_dataset(queue, create_dataset(queue.project, user, name, kind), user)
+
+
+def _reviewers(queue: Queue, said: type[StepMark] | type[Verdict]) -> dict[str, int]:
+    """Whose labels they are, and how many each gave."""
+    given = said._default_manager.filter(item__queue=queue).order_by("reviewer__email")
+    return dict(given.values_list("reviewer__email").annotate(Count("pk")))
 
 
 def _items(queue: Queue, outcomes: Sequence[str]) -> list[QueueItem]:
