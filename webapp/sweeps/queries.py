@@ -15,7 +15,7 @@ from webapp.sweeps.services.budget import hours_spent, steps_spent
 COMPARED = 20
 BY_NUMBER = "number"
 BY_VALUE = "value"
-HEAVY = ("run__spec", "run__summary", "run__notes")  # of a run; lists do without
+HEAVY = ("run__spec", "run__full_spec", "run__summary", "run__notes")  # of a run; lists do without
 
 
 @dataclass(frozen=True)

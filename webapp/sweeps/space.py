@@ -9,6 +9,10 @@ from webapp.sweeps.plan import Choice, Dimension, LogUniform, SweepPlan, Uniform
 Params = dict[str, Any]  # value by path into the spec
 
 
+class SearchError(Exception):
+    """A search's memory cannot be read or written; it may be asked again later."""
+
+
 def params_of(plan: SweepPlan, number: int) -> Params | None:
     """Values of trial `number` (from 0); None where a grid has no such combination.
 

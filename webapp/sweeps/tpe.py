@@ -5,18 +5,21 @@ the control workers when a sweep asks, never by the web tier.
 """
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import optuna
 import psycopg
 from django.db import connection
+from optuna.exceptions import StorageInternalError
 from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from webapp.sweeps.plan import Choice, Dimension, LogUniform, SweepPlan, Whole
-from webapp.sweeps.space import Params
+from webapp.sweeps.space import Params, SearchError
 
 SCHEMA = "optuna"
 LOCK = 0x0F7A  # of the creation of the tables, which two workers may try at once
@@ -28,9 +31,13 @@ def ask(sweep_id: str, plan: SweepPlan, known: Collection[int]) -> tuple[int, Pa
     """The next values to try and their number in the study.
 
     `known` are the numbers that trials have already. What was asked and never became a trial,
-    because a worker died in between, is given out again.
+    because a worker died in between, is given out again. Raises SearchError.
     """
-    study = _study(sweep_id, plan)
+    with _memory():
+        return _asked(_study(sweep_id, plan), plan, known)
+
+
+def _asked(study: optuna.Study, plan: SweepPlan, known: Collection[int]) -> tuple[int, Params]:
     waiting = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
     left = next((one for one in waiting if one.number not in known), None)
     trial = study.ask() if left is None else optuna.trial.Trial(study, left._trial_id)
@@ -38,23 +45,39 @@ def ask(sweep_id: str, plan: SweepPlan, known: Collection[int]) -> tuple[int, Pa
 
 
 def tell(sweep_id: str, plan: SweepPlan, number: int, value: float | None) -> None:
-    """What a trial's metric was in the end; None: it failed. Telling twice changes nothing."""
+    """What a trial's metric was in the end; None: it failed. Telling twice changes nothing.
+
+    Raises SearchError."""
     state = TrialState.FAIL if value is None else TrialState.COMPLETE
-    _study(sweep_id, plan).tell(number, value, state=state, skip_if_finished=True)
+    with _memory():
+        _study(sweep_id, plan).tell(number, value, state=state, skip_if_finished=True)
 
 
 def tell_pruned(
     sweep_id: str, plan: SweepPlan, number: int, values: list[tuple[int, float]]
 ) -> None:
-    """That a trial was stopped at a rung, with its (step, value) at each one it reached."""
-    study = _study(sweep_id, plan)
-    found = study.get_trials(deepcopy=False)[number]
-    if found.state.is_finished():
-        return
-    trial = optuna.trial.Trial(study, found._trial_id)
-    for step, value in values:
-        trial.report(value, step)
-    study.tell(trial, state=TrialState.PRUNED)
+    """That a trial was stopped at a rung, with its (step, value) at each one it reached.
+
+    Raises SearchError."""
+    with _memory():
+        study = _study(sweep_id, plan)
+        found = study.get_trials(deepcopy=False)[number]
+        if found.state.is_finished():
+            return
+        trial = optuna.trial.Trial(study, found._trial_id)
+        for step, value in values:
+            trial.report(value, step)
+        study.tell(trial, state=TrialState.PRUNED)
+
+
+@contextmanager
+def _memory() -> Iterator[None]:
+    """What goes wrong with the storage as SearchError."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError, psycopg.Error) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise SearchError(f"TPE cannot be asked, it is tried again: {first}") from error
 
 
 def _study(sweep_id: str, plan: SweepPlan) -> optuna.Study:

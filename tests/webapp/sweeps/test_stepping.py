@@ -13,7 +13,7 @@ from webapp.experiments.models import Run, State
 from webapp.problems import RefusedError
 from webapp.sweeps import services
 from webapp.sweeps.models import Sweep, Trial
-from webapp.sweeps.services import stepping
+from webapp.sweeps.services import beginning
 
 
 def states(trials: list[Trial]) -> list[str]:
@@ -82,7 +82,7 @@ def test_a_search_that_meets_refusals_alone_pauses(project: Project, owner: User
     sweep.base = {**sweep.base, "stages": []}  # as if a newer version refused what was valid
     sweep.save()
     trials = step(sweep)
-    assert states(trials) == ["refused"] * stepping.REFUSALS
+    assert states(trials) == ["refused"] * beginning.REFUSALS
     assert sweep.state == "paused" and "refused the last 50" in sweep.state_reason
 
 
@@ -120,7 +120,7 @@ def test_a_worker_that_dies_at_any_point_leaves_no_trial_twice(
 ) -> None:
     """Every write of a step fails once, after which the step is taken again."""
     sweep = sweep_of(project, owner, choice(LR, 0.001, 0.002, 0.003), at_once=3)
-    real: Callable[..., Any] = stepping._add
+    real: Callable[..., Any] = beginning._add
     deaths = iter([True, False, True, False, False])
 
     def dies(*arguments: Any, **fields: Any) -> None:
@@ -128,7 +128,7 @@ def test_a_worker_that_dies_at_any_point_leaves_no_trial_twice(
         if next(deaths):
             raise SystemExit("killed")
 
-    monkeypatch.setattr(stepping, "_add", dies)
+    monkeypatch.setattr(beginning, "_add", dies)
     for _ in range(2):
         with pytest.raises(SystemExit):
             services.step_sweep(sweep.pk)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import call_command
 from django.db import connection
@@ -120,6 +121,23 @@ def test_a_pruned_trial_leaves_its_rungs(project: Project, owner: User) -> None:
     plan = SweepPlan.model_validate(sweep.plan)
     kept = tpe._study(sweep.pk, plan).get_trials()[1]
     assert (kept.state.name, kept.intermediate_values) == ("PRUNED", {11: 0.1})
+
+
+def test_a_memory_that_cannot_be_reached_is_told_and_asked_again(
+    project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = tpe_sweep(project, owner)
+
+    def refuses(*arguments: Any) -> Any:
+        raise psycopg.OperationalError("permission denied for database\nhint: ask for it")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tpe, "_study", refuses)
+        assert step(sweep) == []
+        said = "TPE cannot be asked, it is tried again: permission denied for database"
+        assert (sweep.state, sweep.state_reason) == ("running", said)
+    assert len(step(sweep)) == 1
+    assert (sweep.state, sweep.state_reason) == ("running", "")
 
 
 @pytest.mark.django_db(transaction=True)

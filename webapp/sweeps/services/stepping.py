@@ -5,25 +5,20 @@ Each part is a transaction under the sweep's row lock, and a trial is stored wit
 that dies in between leaves nothing half done and nothing to do twice.
 """
 
-from typing import Any
+from contextlib import suppress
 
 from django.db import transaction
 
-from webapp.accounts.models import Membership, Role
 from webapp.experiments.models import Run, State
-from webapp.experiments.services.launch import Launch, launch_run
-from webapp.problems import RefusedError
 from webapp.sweeps import halving
 from webapp.sweeps.models import Sweep, SweepState, Trial, TrialState
 from webapp.sweeps.plan import SweepPlan
 from webapp.sweeps.reports import Report, last_value, reports_at
-from webapp.sweeps.services.budget import spent
-from webapp.sweeps.services.control import ENDED, lock, move, stop_run
-from webapp.sweeps.services.create import specified, steps_of
-from webapp.sweeps.space import Params, params_of
+from webapp.sweeps.services.beginning import begin
+from webapp.sweeps.services.control import lock, move, stop_run
+from webapp.sweeps.space import SearchError
 
 FAILURES = 3  # in a row, until somebody should look
-REFUSALS = 50  # in a row, of a search that has no end of its own
 AT_A_TIME = 200  # combinations looked at in one step
 
 RUN_ENDED = (State.SUCCEEDED, State.STOPPED, State.FAILED, State.LOST)  # interrupted: goes on
@@ -34,9 +29,10 @@ def step_sweep(sweep_id: str) -> None:
     if not Sweep.objects.filter(pk=sweep_id).exists():
         return
     _take_in(sweep_id)
-    _tell(sweep_id)
+    with suppress(SearchError):  # which the next question meets too, and tells
+        _tell(sweep_id)
     for _ in range(AT_A_TIME):
-        if not _begin(sweep_id):
+        if not begin(sweep_id):
             return
 
 
@@ -165,92 +161,3 @@ def _tell(sweep_id: str) -> None:
             tpe.tell(sweep.pk, plan, trial.asked, trial.value if done else None)
         trial.told = True
         trial.save(update_fields=["told"])
-
-
-@transaction.atomic
-def _begin(sweep_id: str) -> bool:
-    """Begin one trial, or note that the spec refuses it; False: there is nothing more to do now."""
-    sweep = lock(sweep_id)
-    if sweep.state in ENDED:
-        return False
-    plan = SweepPlan.model_validate(sweep.plan)
-    rows = sweep.trials.order_by("number").select_related("run")
-    trials = list(rows.defer("run__spec", "run__summary", "run__headline", "rungs"))
-    at_work = sum(trial.state == TrialState.ACTIVE for trial in trials)
-    if sweep.state != SweepState.RUNNING or at_work >= plan.at_once:
-        return False
-    if reason := _may_not(sweep) or _refused_too_often(sweep, plan, trials):
-        move(sweep, SweepState.PAUSED, reason)
-        return False
-    over, asked, params = _next(sweep, plan, trials)
-    if not over and params is not None:
-        spec, problems = specified(sweep.base, params)
-        if spec is None:
-            said = " ".join(dict.fromkeys(one.message for one in problems))
-            _add(sweep, trials, params, asked, state=TrialState.REFUSED, message=said)
-            return True
-        over = spent(plan, trials, steps_of(spec))
-        if not over:
-            launch = Launch(
-                experiment=sweep.experiment.name,
-                name=f"{sweep.name}-{len(trials) + 1}",
-                tags=[sweep.pk],
-                priority=plan.priority,
-            )
-            assert sweep.acts_for is not None
-            try:
-                with transaction.atomic():
-                    run = launch_run(sweep.project, sweep.acts_for, spec, launch)
-            except RefusedError as refused:
-                said = refused.detail
-                _add(sweep, trials, params, asked, state=TrialState.REFUSED, message=said)
-            else:
-                _add(sweep, trials, params, asked, run=run)
-            return True
-    if not at_work:
-        move(sweep, SweepState.FINISHED, over)
-    return False
-
-
-def _add(
-    sweep: Sweep, trials: list[Trial], params: Params, asked: int | None, **fields: Any
-) -> None:
-    Trial.objects.create(sweep=sweep, number=len(trials), params=params, asked=asked, **fields)
-
-
-def _next(
-    sweep: Sweep, plan: SweepPlan, trials: list[Trial]
-) -> tuple[str, int | None, Params | None]:
-    """Why there is no next trial, or its number in the search, if it has one, and its values."""
-    if over := spent(plan, trials):
-        return over, None, None
-    if plan.method != "tpe":
-        params = params_of(plan, len(trials))
-        return ("" if params else "every combination was tried"), None, params
-    from webapp.sweeps import tpe
-
-    known = {trial.asked for trial in trials if trial.asked is not None}
-    asked, params = tpe.ask(sweep.pk, plan, known)
-    return "", asked, params
-
-
-def _may_not(sweep: Sweep) -> str:
-    """Why nobody launches its trials any more; empty: somebody does."""
-    if sweep.acts_for is None:
-        return "Who launched it is gone: an editor who continues it launches its further trials."
-    role = Membership.objects.filter(user=sweep.acts_for, project=sweep.project).first()
-    if role is None or Role(role.role).rank < Role.EDITOR.rank:
-        return (
-            f"{sweep.acts_for} may not launch in this project any more: an editor who continues "
-            "it launches its further trials."
-        )
-    return ""
-
-
-def _refused_too_often(sweep: Sweep, plan: SweepPlan, trials: list[Trial]) -> str:
-    last = [one for one in trials if one.number >= sweep.watched_from][-REFUSALS:]
-    if plan.method == "grid" or len(last) < REFUSALS:
-        return ""
-    if any(one.state != TrialState.REFUSED for one in last):
-        return ""
-    return f"The spec refused the last {REFUSALS} combinations, the newest with: {last[-1].message}"
