@@ -167,7 +167,7 @@ def policies() -> list[dict[str, Any]]:
         (
             _("Checkpoints of a run"),
             _(
-                "The newest `checkpoint.keep` of its spec, and the final one of every stage; "
+                "The newest, as many as checkpoint.keep of its spec says, and the final one of every stage; "
                 "looked at every minute. Of a trainer that is not ours: all."
             ),
         ),
@@ -194,7 +194,7 @@ def measure(working: Working) -> dict[str, Any]:
     found: dict[str, dict[str, int]] = {}
     for done, run_id in enumerate(runs):
         working.progress(done, len(runs), "Looking at files")
-        if folders := storage.run_usage(run_id):
-            found[run_id] = {name: size for name, (size, _count) in folders.items()}
+        folders = storage.run_usage(run_id)
+        found[run_id] = {name: size for name, (size, _count) in folders.items()}
     working.progress(len(runs), len(runs))
     return {"runs": found, "bytes": sum(sum(one.values()) for one in found.values())}
