@@ -167,8 +167,8 @@ def policies() -> list[dict[str, Any]]:
         (
             _("Checkpoints of a run"),
             _(
-                "The newest, as many as checkpoint.keep of its spec says, and the final one of every stage; "
-                "looked at every minute. Of a trainer that is not ours: all."
+                "The newest, as many as checkpoint.keep of its spec says, and the final one of "
+                "every stage; looked at every minute. Of a trainer that is not ours: all."
             ),
         ),
         (
