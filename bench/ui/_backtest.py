@@ -12,7 +12,11 @@ from workers.local.places import UserError
 LIMIT_S = 300
 SCHEME = {
     "name": "bench",
-    "terms": [{"kind": "exact_answer", "weight": 1.0}, {"kind": "format", "weight": 0.1}],
+    # One term over the text of the transcripts.
+    "terms": [
+        {"kind": "exact_answer", "weight": 1.0},
+        {"kind": "repetition", "weight": -0.5, "ngram": 3},
+    ],
 }
 
 
