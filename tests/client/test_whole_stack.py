@@ -43,6 +43,11 @@ def test_a_run_is_launched_watched_and_pulled(whole: Stack, tmp_path: Path) -> N
     (own,) = _json(whole, "runs", f"id:{judged.stdout.split()[0]}")
     assert own["parent_id"] == run_id
     assert own["headline"]["eval/completion_rate"] >= 0
+    tried = _json(whole, "try", run_id, "--task", "1")
+    assert (tried["purpose"], tried["success"]) == ("evaluate", tried["reward"] == 1.0)
+    asked = _command(whole, "try", run_id, "--question", tried["prompt"], "--answer", "nowhere")
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert "not solved" in asked.stdout and "/trajectories/" in asked.stdout
     longer = ["--set", "stages.1.steps=3", "--set", "stages.1.optimizer.warmup_steps=1"]
     forked = _command(whole, "fork", run_id, *longer, "--watch")
     assert forked.returncode == 0, forked.stdout + forked.stderr
