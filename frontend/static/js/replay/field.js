@@ -6,9 +6,18 @@ import { t } from "../i18n.js";
 import { show } from "./text.js";
 
 /** @typedef {import("./steps.js").Step} Step */
-/** @typedef {import("./step_view.js").Options} Options */
+/** @typedef {import("./text.js").Mark} Mark */
 /** @typedef {import("./text.js").Embedded} Embedded */
 /** @typedef {{first: number, stop: number, text: string, embedded: Embedded[]}} Part from character `first` to `stop` of the whole */
+
+/**
+ * @typedef {object} Options
+ * @property {string} trajectory
+ * @property {(step: number, field: string) => Mark[]} marks
+ * @property {(step: number) => number} comments how many there are on a step
+ * @property {(step: number) => void} [onComment] absent where nobody may comment
+ * @property {Map<string, Part>} opened parts of fields that were opened beyond their cut
+ */
 
 const PAGE = 20_000; // characters that are fetched at a time
 const MOST = 100_000; // characters that are shown at once: more would make the page slow

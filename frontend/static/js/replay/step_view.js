@@ -8,15 +8,7 @@ import { visible } from "./text.js";
 
 /** @typedef {import("./steps.js").Step} Step */
 /** @typedef {import("./text.js").Mark} Mark */
-
-/**
- * @typedef {object} Options
- * @property {string} trajectory
- * @property {(step: number, field: string) => Mark[]} marks
- * @property {(step: number) => number} comments how many there are on a step
- * @property {(step: number) => void} [onComment] absent where nobody may comment
- * @property {Map<string, import("./field.js").Part>} opened parts of fields that were opened beyond their cut
- */
+/** @typedef {import("./field.js").Options} Options */
 
 /**
  * @param {number} index
