@@ -1,4 +1,4 @@
-"""Removes what is kept for a while only: samples, links, answers, deliveries, sessions."""
+"""Removes what is kept for a while only: samples, links, answers, deliveries, sessions, jobs."""
 
 from datetime import timedelta
 
@@ -6,12 +6,16 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from webapp.accounts.models import Delivery, Invitation, LoginLink, StoredAnswer
+from webapp.experiments.models import Job
+from webapp.experiments.services.prune import KIND as PRUNE
+from webapp.experiments.services.prune import MEASURE
 from webapp.monitoring.models import DeviceSample
 from webapp.rest.idempotency import KEPT
 from webapp.reviews.models import Episode, Playing
 
 DEVICES_KEPT = timedelta(days=7)
 EPISODES_KEPT = timedelta(minutes=30)
+JOBS_KEPT = timedelta(days=90)  # of those that measured or pruned; backtests stay
 LINKS_KEPT = timedelta(days=30)
 
 
@@ -22,6 +26,7 @@ def prune() -> dict[str, int]:
         "device samples": DeviceSample.objects.filter(at__lt=(now - DEVICES_KEPT).timestamp()),
         "episodes": Episode.objects.filter(told_at__lt=now - EPISODES_KEPT),
         "lists of episodes": Playing.objects.filter(told_at__lt=now - EPISODES_KEPT),
+        "jobs": Job.objects.filter(kind__in=(MEASURE, PRUNE), ended_at__lt=now - JOBS_KEPT),
         "stored answers": StoredAnswer.objects.filter(created_at__lt=now - KEPT),
         "login links": LoginLink.objects.filter(expires_at__lt=now - LINKS_KEPT),
         "invitations": Invitation.objects.filter(expires_at__lt=now - LINKS_KEPT, accepted_at=None),

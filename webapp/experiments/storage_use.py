@@ -182,6 +182,7 @@ def policies() -> list[dict[str, Any]]:
         (_("Metrics, logs and other events of a run"), _("until the run is deleted")),
         (_("Files of deleted runs"), _("removed at once; what is left over, every minute")),
         (_("Samples of devices"), days % {"n": pruning.DEVICES_KEPT.days}),
+        (_("Jobs that measured or pruned"), days % {"n": pruning.JOBS_KEPT.days}),
         (_("Invitations and login links"), days % {"n": pruning.LINKS_KEPT.days}),
         (_("Answers kept for repeated calls"), days % {"n": ANSWERS_KEPT.days}),
     ]

@@ -19,6 +19,7 @@ from webapp.experiments.jobs import KINDS, LOG_CHARS, CancelledError, Kind, Work
 from webapp.experiments.models import Job, State
 from webapp.monitoring.models import IngestPulse
 from webapp.problems import RefusedError
+from webapp.pruning import prune
 from workers.control import jobs as worker
 from workers.control import tasks
 
@@ -284,3 +285,14 @@ def test_the_list_asks_the_database_as_often_for_many_jobs(
     for _ in range(40):
         start()
     assert queries() == few
+
+
+def test_what_looked_at_storage_long_ago_goes_and_backtests_stay(
+    project: Project, owner: User
+) -> None:
+    old = timezone.now() - timedelta(days=91)
+    for kind, ended in (("storage", old), ("prune", old), ("backtest", old), ("prune", None)):
+        job = services.start_job(project, owner, kind, {}, title=kind)
+        Job.objects.filter(pk=job.pk).update(ended_at=ended)
+    prune()
+    assert sorted(Job.objects.values_list("kind", flat=True)) == ["backtest", "prune"]
