@@ -154,7 +154,7 @@ def test_what_was_judged_or_built_from_it_holds_it(project: Project, owner: User
     world = build_world(project, owner)
     run = Run.objects.get(pk=world["runs"])
     held = Queue.objects.get()
-    reviews.judge(held.items.get(), owner, accepted=True)
+    reviews.judge(held.items.get(), owner, choice="accepted")
     put_away(run, owner)
     dataset = services.create_dataset(project, owner, "accepted", "trajectories")
     version = reviews.make_dataset(held, dataset, owner)

@@ -9,6 +9,8 @@ from django.utils import timezone
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import person
 from webapp.accounts.models import Role
+from webapp.experiments.models import Run
+from webapp.experiments.services.deletion import delete_run
 from webapp.problems import RefusedError
 from webapp.reviews import queue_queries, services
 from webapp.reviews.models import Claim
@@ -198,3 +200,11 @@ def test_a_closed_queue_takes_neither_marks_nor_undo(make, owner):
         services.mark_step(item, owner, 0, "good")
     with pytest.raises(RefusedError, match="closed"):
         services.withdraw(item, owner)
+
+
+def test_a_run_whose_steps_were_marked_is_not_deleted(make, run, owner):
+    services.mark_step(make(name="Marked", size=1).items.get(), owner, 0, "good")
+    now = timezone.now()
+    Run.objects.filter(pk=run.pk).update(state="stopped", ended_at=now, archived_at=now)
+    with pytest.raises(RefusedError, match="review queue 'Marked'"):
+        delete_run(run.pk, owner)

@@ -1,14 +1,18 @@
 """A run that learns from stored versions, on a real Ray: fetched, read, learned, also resumed."""
 
+import copy
 import json
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from engine.environments.kg_search.calls import render_answer
+from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, load_spec
 from engine.synthesis import synthesise
 from tests.workers.cluster.running import SPEC, Cluster, Job
+from webapp.reviews.preferences import Preferences
 from workers.local.scratch import scratch_stack
 
 pytestmark = pytest.mark.stack
@@ -49,7 +53,20 @@ def datasets() -> dict[str, bytes]:
          "rejected": one["steps"][0]["text"].replace('"}', '"')}
         for one in shown
     ]  # fmt: skip
+    pairs += reviewed(synthesise(spec(1)).demonstrations[40:60])
     return {ROWS: packed([*shown, foreign, {**shown[21], "steps": []}]), PAIRS: packed(pairs)}
+
+
+def reviewed(accepted: list[Trajectory]) -> list[dict]:
+    """Pairs as verdicts become them: what was accepted, against the same with a wrong answer."""
+    preferences = Preferences()
+    for better in accepted:
+        worse = copy.deepcopy(better)
+        worse.steps[-1].text = render_answer("nowhere")
+        preferences.add(better, worse, {})
+    rows = list(preferences.rows())
+    assert rows and all(row["steps"] for row in rows)
+    return rows
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +114,7 @@ def test_stored_rows_are_learned_and_not_fetched_again_after_a_resume(start, ing
     assert again.end()["state"] == "succeeded", again.log()
     done = {e["index"]: e["summary"] for e in ingest.of_kind("stage") if e["state"] == "done"}
     assert done[2]["rows_used"] == done[2]["pairs"] > 0
+    assert set(done[2]["rows_refused"]) <= {"duplicate"}, "rows of reviews are learned as they are"
     assert "faults_after" in done[2]
     assert not [path for path, _ in ingest.calls if path.startswith("datasets/")]
 
