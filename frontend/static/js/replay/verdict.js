@@ -175,7 +175,7 @@ if (form) {
   for (const box of all("[data-key]", form)) keys[box.dataset.key || ""] = () => (box.click(), true);
   rows.unshift(
     page.single ? ["a r", t("Accept or reject")] : ["q w e", t("Left, right, no difference")],
-    ["1 9", t("Labels")],
+    ["1…9", t("Labels")],
     ["v", t("Scales: digits fill one after the other")],
     ["m", t("Note; Enter saves")],
     ["s", t("Save and next")],
