@@ -5,11 +5,13 @@ from typing import Any
 import yaml
 
 Span = tuple[int, int]
+# Written in C where it is built; for lines and values only, since it counts places otherwise.
+FAST: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def lines_of(text: str) -> dict[str, int]:
     """The line (from 1) on which each field stands, by dotted path; empty for broken YAML."""
-    root = _compose(text)
+    root = _compose(text, FAST)
     found: dict[str, int] = {}
 
     def walk(node: yaml.Node, path: str) -> None:
@@ -24,8 +26,11 @@ def lines_of(text: str) -> dict[str, int]:
                 found[here] = item.start_mark.line + 1
                 walk(item, here)
 
-    if root is not None:
-        walk(root, "")
+    try:
+        if root is not None:
+            walk(root, "")
+    except RecursionError:
+        return {}  # too deep for a spec, which its validation says
     return found
 
 
@@ -177,17 +182,20 @@ def _flow(value: Any) -> str:
     return text.strip()[1:-1]
 
 
-def _compose(text: str) -> yaml.Node | None:
+def _compose(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> yaml.Node | None:
     try:
-        return yaml.compose(text, yaml.SafeLoader)
+        return yaml.compose(text, loader)
     except (yaml.YAMLError, RecursionError):
         return None
 
 
 def data_of(text: str) -> Any:
     """What the text says, valid or not, as plain JSON values; None for broken YAML."""
-    root = _compose(text)
-    return None if root is None else _plain(root)
+    root = _compose(text, FAST)
+    try:
+        return None if root is None else _plain(root)
+    except RecursionError:
+        return None
 
 
 def _plain(node: yaml.Node) -> Any:

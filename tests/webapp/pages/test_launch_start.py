@@ -250,6 +250,16 @@ def test_a_spec_beyond_the_limit_is_refused_with_what_to_do(
     assert not Run.objects.exists()
 
 
+@pytest.mark.parametrize("depth", [300, 990, 1100, 20_000])
+def test_a_text_that_is_nested_deeply_is_named_and_breaks_nothing(
+    page: Client, project: Project, depth: int
+) -> None:
+    text = "name: a\nstages: " + "[" * depth + "]" * depth
+    answer = checked(page, project, text=text)
+    assert answer.status_code == 200
+    assert answer.json()["problems"]
+
+
 NAMES = ["🐫 caravan", "\u202eتجربة", "<script>alert(1)</script>", "<", "é" * 120, "数据" * 60]
 
 
