@@ -11,7 +11,7 @@ from webapp.experiments.services.prune import KIND as PRUNE
 from webapp.experiments.services.prune import MEASURE
 from webapp.monitoring.models import DeviceSample
 from webapp.rest.idempotency import KEPT
-from webapp.reviews.models import Episode, Playing
+from webapp.reviews.models import Claim, Episode, Playing
 
 DEVICES_KEPT = timedelta(days=7)
 EPISODES_KEPT = timedelta(minutes=30)
@@ -27,6 +27,7 @@ def prune() -> dict[str, int]:
         "episodes": Episode.objects.filter(told_at__lt=now - EPISODES_KEPT),
         "lists of episodes": Playing.objects.filter(told_at__lt=now - EPISODES_KEPT),
         "jobs": Job.objects.filter(kind__in=(MEASURE, PRUNE), ended_at__lt=now - JOBS_KEPT),
+        "leases": Claim.objects.filter(expires_at__lt=now - EPISODES_KEPT),
         "stored answers": StoredAnswer.objects.filter(created_at__lt=now - KEPT),
         "login links": LoginLink.objects.filter(expires_at__lt=now - LINKS_KEPT),
         "invitations": Invitation.objects.filter(expires_at__lt=now - LINKS_KEPT, accepted_at=None),

@@ -52,9 +52,8 @@ def read(request: HttpRequest) -> HttpResponse:
 def notice(request: HttpRequest, pk: str) -> HttpResponse:
     """To the comment that a notice tells of; the notice is read."""
     user = access.actor_of(request).user
-    found = access.found_or_404(
-        inboxes.notices_of(user).select_related("comment").filter(pk=pk).first()
-    )
+    notices = inboxes.notices_of(user).select_related("comment")
+    found = access.get(notices, pk, access.actor_of(request))
     services.mark_read(user, [found.pk])
     replay = reverse("replay", args=[found.comment.trajectory_id])
     return redirect(f"{replay}#comment={found.comment_id}")

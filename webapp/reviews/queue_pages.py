@@ -210,10 +210,10 @@ def close(request: HttpRequest, queue: Queue) -> HttpResponse:
 def dataset(request: HttpRequest, queue: Queue) -> HttpResponse:
     """Verdicts become a version of the chosen dataset, or of a new one of the given kind."""
     user = access.actor_of(request).user
-    kind = request.POST.get("kind", "trajectories")
+    kind = next((one for one in KINDS if one == request.POST.get("kind")), "trajectories")
+    target = request.POST.get("dataset", "").replace("\0", "")
     try:
-        datasets = Dataset.objects.filter(project=queue.project_id, kind=kind)
-        chosen = datasets.filter(pk=request.POST.get("dataset", "")).first()
+        chosen = Dataset.objects.filter(project=queue.project_id, kind=kind, pk=target).first()
         if chosen is None:
             name = request.POST.get("name", "") or queue.name
             version = services.make_new_dataset(queue, name[:80], kind, user)

@@ -151,3 +151,33 @@ def test_who_closes_what_somebody_reopened_is_told(queue, owner):
     again = {"If-Match": closed["ETag"]}
     assert api("PATCH", path, {"closed": False}, **again).json()["closed_at"] is None
     assert api("PATCH", path, {"closed": True}).status_code == 200
+
+
+def test_what_no_database_can_hold_breaks_nothing(queue, run, owner, as_user):
+    item, client, api = queue.items.first().pk, as_user(owner), Api(owner)
+    for path in (
+        f"/queues/{queue.pk}/?outcome=%00&cursor=x",
+        f"/queues/{queue.pk}/next?after=99999999999999999999",
+        f"/runs/{run.pk}/review?size=99999999999&seed=%00&sample=%00&style=%00",
+        f"/rewards/{run.reward_scheme.scheme_id}/suspects?version=99999999&cursor=%00",
+        "/inbox/?cursor=%00",
+    ):
+        assert client.get(path).status_code in (200, 302, 422), path
+    assert client.get("/notices/ntc%00/").status_code == 404
+    assert client.post("/inbox/read", {"notice": "a\0"}).status_code == 302
+    for form in ({"kind": "\0", "dataset": "\0"}, {"kind": "tasks", "name": "\0"}):
+        assert client.post(f"/queues/{queue.pk}/dataset", form).status_code == 302
+    assert client.post(f"/queue-items/{item}/verdict", {"choice": "\0"}).status_code == 302
+    for method, path, body, status in (
+        ("POST", "inbox/read", {"notices": ["a\0"]}, 200),
+        ("PUT", f"queue-items/{item}/verdict", {"choice": "first"}, 422),
+        ("PUT", f"queue-items/{item}/verdict", {"choice": "accepted", "scores": {"\0": 1}}, 422),
+        ("PUT", f"queue-items/{item}/marks/99999999999", {"mark": "good"}, 422),
+        ("PUT", f"queue-items/{item}/marks/0", {"mark": "good", "note": "a\0b"}, 200),
+        ("GET", f"runs/{run.pk}/queue-preview?size=0", None, 422),
+        ("GET", f"runs/{run.pk}/queue-preview?sample=newly_failing", None, 422),
+    ):
+        assert api(method, path, body).status_code == status, path
+    version = 10**30
+    path = f"reward-schemes/{run.reward_scheme.scheme_id}/suspects?version={version}"
+    assert api("GET", path).json()["items"] == []

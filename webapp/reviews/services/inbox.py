@@ -39,5 +39,5 @@ def mark_read(
     if project is not None:
         notices = notices.filter(project=project)
     if ids is not None:
-        notices = notices.filter(pk__in=list(ids))
+        notices = notices.filter(pk__in=[pk for pk in ids if "\0" not in pk])
     return notices.update(read_at=timezone.now() if read else None)

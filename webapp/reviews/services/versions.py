@@ -17,6 +17,7 @@ from webapp.reviews import reading
 from webapp.reviews.models import Queue, QueueItem, StepMark, Trajectory, Verdict
 from webapp.reviews.preferences import Preferences
 from webapp.reviews.queue_queries import progress_of
+from webapp.reviews.services.comments import storable
 
 KINDS = ("trajectories", "pairs", "step_labels")
 MOST_OF_TASK = 32  # accepted and rejected trajectories of one task that are paired, of each
@@ -61,7 +62,7 @@ def make_dataset(queue: Queue, dataset: Dataset, user: User) -> DatasetVersion:
 @transaction.atomic
 def make_new_dataset(queue: Queue, name: str, kind: str, user: User) -> DatasetVersion:
     """The first version of a new dataset; where no row comes of the verdicts, no dataset does."""
-    return make_dataset(queue, create_dataset(queue.project, user, name, kind), user)
+    return make_dataset(queue, create_dataset(queue.project, user, storable(name), kind), user)
 
 
 def _reviewers(queue: Queue, said: type[StepMark] | type[Verdict]) -> dict[str, int]:
