@@ -14,13 +14,16 @@ from django.test.utils import CaptureQueriesContext
 from engine.evaluation.intervals import difference, wilson
 from engine.evaluation.outcomes import Outcome
 from engine.evaluation.report import report
+from engine.records.shards import write_shard
 from tests.engine.evaluation.samples import outcomes
+from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import Api
 from webapp import storage
 from webapp.accounts.models import Project, User
 from webapp.experiments import comparing, services
 from webapp.experiments.models import Run
 from webapp.monitoring.models import RunEvent, Series
+from webapp.reviews.models import Trajectory
 
 Launcher = Callable[..., Run]
 SOLVED = [True] * 6 + [False] * 4
@@ -214,9 +217,29 @@ def test_every_part_is_a_page_and_a_fragment(
         assert "<html" not in fragment and "part=" in fragment
 
 
+def stored(run: Run, name: str) -> None:
+    """A trajectory of the run that can be replayed."""
+    blob, shard, rows = write_shard([trajectory(name=name, prompt="where?")])
+    storage.put_blob(blob)
+    Trajectory.objects.create(
+        run=run, attempt=run.attempts.get(), project=run.project, shard=shard, cursor=1, **rows[0]
+    )
+
+
 def test_flips_open_both_replays_where_both_are_stored(
     page: Client, project: Project, launch: Launcher
 ) -> None:
+    first, second = launch(), launch()
+    judge(first, [replace(one, trajectory=f"a{n}") for n, one in enumerate(outcomes(True, True))])
+    judge(second, [replace(one, trajectory=f"b{n}") for n, one in enumerate(outcomes(False, True))])
+    address = f"/projects/{project.pk}/compare/?runs={first.pk},{second.pk}&part=tasks"
+    stored(first, "a0")
+    assert "/trajectories/a0/" in page.get(address).content.decode()
+    stored(second, "b0")
+    assert "/trajectories/compare?a=a0&amp;b=b0" in page.get(address).content.decode()
+
+
+def test_flips_without_replays_say_so(page: Client, project: Project, launch: Launcher) -> None:
     first, second = launch(), launch()
     judge(first, outcomes(True, True))
     judge(second, outcomes(False, True))
