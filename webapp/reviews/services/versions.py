@@ -12,12 +12,12 @@ from engine.records.trajectory import Trajectory as Record
 from webapp.accounts.models import User
 from webapp.experiments.models import Dataset, DatasetVersion
 from webapp.experiments.services import add_dataset_version, create_dataset
+from webapp.plain_text import storable
 from webapp.problems import RefusedError, conflict, invalid_field
 from webapp.reviews import reading
 from webapp.reviews.models import Queue, QueueItem, StepMark, Trajectory, Verdict
 from webapp.reviews.preferences import Preferences
 from webapp.reviews.queue_queries import progress_of
-from webapp.reviews.services.comments import storable
 
 KINDS = ("trajectories", "pairs", "step_labels")
 MOST_OF_TASK = 32  # accepted and rejected trajectories of one task that are paired, of each
