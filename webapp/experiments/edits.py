@@ -41,19 +41,20 @@ def seen_run(run: Run) -> str:
     return etag_of(run.name, run.notes, run.tags)
 
 
-def last_change(target: str, action: str) -> AuditEntry | None:
+def last_change(edited: Experiment | Run, action: str) -> AuditEntry | None:
     """Who changed it last, and when."""
-    rows = AuditEntry.objects.filter(target=target, action__in=(action, "run.tags"))
+    rows = AuditEntry.objects.filter(project=edited.project_id, target=edited.pk)
+    rows = rows.filter(action__in=(action, "run.tags"))
     return rows.select_related("user").order_by("-pk").first()
 
 
 def conflict_context(
-    title: str, target: str, action: str, seen: str, fields: list[Field], back: str
+    edited: Experiment | Run, action: str, seen: str, fields: list[Field], back: str
 ) -> dict[str, Any]:
     """For the page `experiments/edit_conflict.html`; `seen` is the tag as it stands now."""
     return {
-        "title": title,
-        "change": last_change(target, action),
+        "title": edited.name,
+        "change": last_change(edited, action),
         "seen": seen,
         "fields": fields,
         "differing": [field for field in fields if field.theirs != field.yours],

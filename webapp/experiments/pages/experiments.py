@@ -172,8 +172,7 @@ def _changed_meanwhile(request: HttpRequest, now: Experiment) -> HttpResponse:
         "notes": _lines(request.POST.get("notes", now.notes)),
     }
     context: dict[str, Any] = edits.conflict_context(
-        now.name,
-        now.pk,
+        now,
         "experiment.edit",
         edits.seen_experiment(now),
         [

@@ -178,9 +178,7 @@ def _changed_meanwhile(
         for name, theirs in held.items()
     ]
     back = reverse("run", args=[now.pk])
-    context = edits.conflict_context(
-        now.name, now.pk, "run.edit", edits.seen_run(now), fields, back
-    )
+    context = edits.conflict_context(now, "run.edit", edits.seen_run(now), fields, back)
     context["section"] = "runs"
     return show(request, "experiments/edit_conflict.html", context, status=409)
 
