@@ -217,6 +217,14 @@ def bench(
     raise typer.Exit(0 if figures and all(figure.passed for figure in figures) else 1)
 
 
+@app.command()
+def tour() -> None:
+    """Take the pictures of docs/tour.md anew, on a stack of their own."""
+    from cli.tour import take
+
+    take()
+
+
 def _manage(*arguments: str) -> None:
     from workers.local import control
     from workers.local.stack import environment

@@ -35,7 +35,7 @@ _DRAWN = """() => {
 
 def live_panels(place: Place, minutes: float) -> list[Figure]:
     with (
-        _live_run(place, minutes) as run,
+        live_run(place, minutes) as run,
         place.page(viewport={"width": 1280, "height": TALL}) as page,
     ):
         page.goto(f"/runs/{run}/charts")
@@ -67,7 +67,7 @@ def live_panels(place: Place, minutes: float) -> list[Figure]:
 
 
 @contextmanager
-def _live_run(place: Place, minutes: float) -> Iterator[str]:
+def live_run(place: Place, minutes: float) -> Iterator[str]:
     """A run that reports while the page is open; yields its id once it reports trained steps."""
     steps = int((60 * minutes + 3 * SETTLE_S) / STEP_S)
     command = place.manage(

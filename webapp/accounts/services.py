@@ -221,6 +221,8 @@ def create_token(
     """A token and its text, which is never shown again."""
     if not name.strip():
         raise invalid_field("name", "Give the token a name that says where it is used.")
+    if len(name.strip()) > 80:
+        raise invalid_field("name", f"A token's name has at most 80 characters, not {len(name)}.")
     if scope not in ("read", "write"):
         raise invalid_field("scope", f"{scope!r} is no scope: use read or write.")
     if expires_at is not None and expires_at <= timezone.now():
@@ -229,7 +231,7 @@ def create_token(
     token = ApiToken.objects.create(
         user=user,
         project=project,
-        name=name.strip()[:80],
+        name=name.strip(),
         prefix=prefix,
         digest=token_digest,
         scope=scope,

@@ -15,7 +15,7 @@ from webapp.reviews.models import Queue, Trajectory
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric, Scale
 
-COLLEAGUES = (("mei@example.com", "林梅"), ("jonas@example.com", "Jonas Weber"))
+COLLEAGUES = (("mei@example.com", "Mei Lin"), ("jonas@example.com", "Jonas Weber"))
 RUBRIC = Rubric(
     labels=["good reasoning", "wrong tool", "gave up"],
     scales=[Scale(name="clarity", low=1, high=5)],
@@ -80,6 +80,7 @@ def _material(project: Project, admin: User, run: Run) -> None:
     more = [*first["terms"], {"kind": "tool_errors", "weight": -0.2}]
     second = check_definition({**first, "terms": more})
     services.add_scheme_version(version.scheme, admin, second, "Errors cost something")
+    services.start_backtest(project, admin, second, runs=[run])
     tasks = services.create_dataset(project, admin, "held-out questions", "tasks")
     for size in (120, 160):
         rows = [
