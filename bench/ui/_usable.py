@@ -10,6 +10,7 @@ from bench.figures import Figure
 from bench.ui._place import Place, Theme
 
 MOST = 120  # kinds of pages; more means that the kinds are told apart badly
+WAYS = 3  # addresses of one page that set different things
 LOOKS: tuple[tuple[Theme, int, tuple[str, ...]], ...] = (
     ("light", 1280, ()),
     ("dark", 1280, _axe.COLOURS),
@@ -53,7 +54,7 @@ def _crawl(place: Place) -> list[str]:
     """One address of every kind of page that links lead to from a project's home, the same lists
     of a project in which nothing was made yet, and a list whose filter is wrong."""
     project = place.project()
-    waiting, kinds = deque([f"/projects/{project}/"]), set[str]()
+    waiting, kinds = deque([f"/projects/{project}/"]), dict[str, set[str]]()
     found: list[str] = []
     with place.page() as page:
         while waiting:
@@ -63,8 +64,11 @@ def _crawl(place: Place) -> list[str]:
                 continue
             found.append(address)
             for path in _links(page, place, "a[href]"):
-                if _kind(path) not in kinds and not path.startswith(("/api/", "/logout")):
-                    kinds.add(_kind(path))
+                kind = kinds.setdefault(_IDS.sub("/*", path.partition("?")[0]), set())
+                if path.startswith(("/api/", "/logout")) or len(kind) == WAYS:
+                    continue
+                if (names := _names(path)) not in kind:
+                    kind.add(names)
                     waiting.append(path)
             if len(found) > MOST:
                 raise AssertionError(f"more than {MOST} kinds of pages: {found[-5:]}")
@@ -77,10 +81,10 @@ def _links(page: Page, place: Place, selector: str) -> list[str]:
     return [link.removeprefix(place.url) for link in page.evaluate(_LINKS, selector)]
 
 
-def _kind(address: str) -> str:
-    path, _, query = address.partition("?")
-    names = sorted({part.partition("=")[0] for part in query.split("&") if part})
-    return _IDS.sub("/*", path) + "?" + "&".join(names)
+def _names(address: str) -> str:
+    """What a query sets: two addresses of a page that set the same are of one kind."""
+    query = address.partition("?")[2]
+    return " ".join(sorted({part.partition("=")[0] for part in query.split("&")}))
 
 
 def _opened(page: Page, rules: tuple[str, ...]) -> list[tuple[str, list[str]]]:

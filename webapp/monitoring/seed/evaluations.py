@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 from engine.evaluation.funnel import CallFunnel
 from engine.evaluation.outcomes import Outcome
 from engine.evaluation.report import metrics, report
+from engine.records.shards import write_shard
 from engine.records.trajectory import StopReason
 from webapp import storage
+from webapp.experiments import services
+from webapp.monitoring.seed import episodes
 
 if TYPE_CHECKING:
     from webapp.monitoring.seed.driver import Driver
 
 TASKS = 120
+STORED = 12  # of them, whose episodes are stored too
 
 
 def evaluate(
@@ -28,7 +32,9 @@ def evaluate(
     """Report an evaluation and leave its outcomes where the run keeps its files."""
     rng = random.Random(f"{driver.run.number} {stage} {step}")
     played = [
-        _outcome(rng, task, trial, completion) for task in range(TASKS) for trial in range(trials)
+        _outcome(rng, f"{driver.run.pk}-{stage}-{step}", task, trial, completion)
+        for task in range(TASKS)
+        for trial in range(trials)
     ]
     found = report(played)
     accuracy = 0.955 - 0.05 * completion
@@ -40,6 +46,7 @@ def evaluate(
     path = f"evaluations/stage-{stage}-step-{step:06d}-held_out.json"
     kept = {"outcomes": [one.to_dict() for one in played]}
     storage.write_run_file(driver.run.pk, path, json.dumps(kept).encode())
+    _store(driver, step, trainer_step, completion, played[:STORED])
     driver.report(
         "driver",
         kind="evaluation",
@@ -56,7 +63,35 @@ def evaluate(
     )
 
 
-def _outcome(rng: random.Random, task: int, trial: int, completion: float) -> Outcome:
+def _store(
+    driver: "Driver", step: int, version: int, completion: float, played: list[Outcome]
+) -> None:
+    """The episodes of some outcomes; those of a policy that failed have a lesser skill."""
+    rng = random.Random(f"episodes {driver.run.number} {step}")
+    cities = list(episodes.CITIES)
+    found = []
+    for number, outcome in enumerate(played):
+        while True:
+            made = episodes.episode(
+                rng,
+                outcome.trajectory,
+                group=f"{driver.run.pk}-{step}-{outcome.task_id}",
+                version=version,
+                skill=0.95 if outcome.success else completion / 4,
+                started=driver.at,
+                purpose="evaluate",
+                start_from=cities[number % len(cities)],
+            )
+            if made.success == outcome.success:
+                break
+        made.task_id, made.category = outcome.task_id, outcome.category
+        found.append(made)
+    blob, sha256, rows = write_shard(found)
+    services.put_upload(driver.run.pk, blob, sha256)
+    driver.report("driver", kind="trajectories", shard=sha256, rows=rows)
+
+
+def _outcome(rng: random.Random, name: str, task: int, trial: int, completion: float) -> Outcome:
     difficulty = random.Random(f"task {task}").gauss(0, 0.2)  # the same for every policy
     chance = min(1.0, max(0.0, completion + difficulty))
     success = rng.random() < chance
@@ -72,7 +107,7 @@ def _outcome(rng: random.Random, task: int, trial: int, completion: float) -> Ou
         task_id=f"task-{task:03d}",
         category=f"{hops} hops",
         trial=trial,
-        trajectory=f"made-up-{task}-{trial}",
+        trajectory=f"{name}-{task}-{trial}",
         stop_reason=stop,
         valid=stop.is_policy,
         success=success,

@@ -134,10 +134,8 @@ export class Form {
       const here = `${path}.${index}`;
       const option = kinds[value?.kind] ? this.resolve({ $ref: kinds[value.kind] }) : item;
       const part = this.section(`${index + 1}. ${value?.kind ?? name}`, here, option.description, this.fields(option, value, here));
-      part.querySelector("summary")?.append(h("button", { type: "button", class: "button button-quiet button-small", onclick: (/** @type {Event} */ event) => {
-        event.preventDefault();
-        this.changed([{ path: here }]);
-      } }, t("Remove")));
+      const remove = h("button", { type: "button", class: "button button-quiet button-small", onclick: () => this.changed([{ path: here }]) }, t("Remove"));
+      one(".form-grid", part)?.append(h("div", { class: "form-wide" }, remove));
       return part;
     });
     const names = Object.keys(kinds).length ? Object.keys(kinds) : item.properties?.kind?.enum || [];
