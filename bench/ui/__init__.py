@@ -35,5 +35,7 @@ def measure(place: Place, minutes: float) -> list[Figure]:
     )
     for name, part in parts:
         place.say(name)
-        figures += part()
+        for figure in part():
+            place.say(f"  {figure.metric} {figure.value:.4g} {figure.unit}: {figure.setup}")
+            figures.append(figure)
     return figures
