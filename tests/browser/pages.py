@@ -11,7 +11,7 @@ from webapp.accounts.models import Project, User
 from webapp.experiments.models import Dataset, RewardScheme
 from webapp.monitoring.seed import people
 from webapp.monitoring.seed.driver import Driver
-from webapp.reviews.models import Queue
+from webapp.reviews.models import Episode, Queue
 
 # Reached by a secret, by signing in or out, or by a program: no page of a person who is signed in.
 NOT_HERE = {"healthz", "readyz", "login", "login-link", "invitation", "logout", "jsi18n"}
@@ -24,6 +24,8 @@ def furnished(project: Project, owner: User, driver: Driver) -> dict[str, str]:
     people.furnish(project, owner, driver.run)
     run = driver.run
     run.refresh_from_db()
+    live = Episode.objects.filter(trajectory_id=world["live"])
+    live.update(run=run, attempt=run.attempts.get())
     queue = Queue.objects.filter(run=run).order_by("created_at")[0]
     return world | {
         "runs": run.pk,

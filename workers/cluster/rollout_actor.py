@@ -317,6 +317,7 @@ class RolloutActor:
 
     def _rest(self) -> None:
         """Nothing to do: wait for the pool's answer or a call."""
+        self._publish([])  # also that nothing runs any more
         if self._asking is not None:
             with self._reporter.phases.phase("queue"):
                 ray.wait([self._asking], timeout=IDLE_S)

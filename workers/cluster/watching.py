@@ -64,7 +64,7 @@ class EpisodePublisher:
         if now >= self._turns_at:
             self._turns_at = now + TURNS_EVERY_S
             self._tell_turns(found)
-        if now >= self._list_at:
+        if now >= self._list_at and (found or self._told_any):
             self._list_at = now + LIST_EVERY_S
             self._tell_list(found)
 
@@ -114,8 +114,6 @@ class EpisodePublisher:
                 return
 
     def _tell_list(self, found: "Sequence[Running]") -> None:
-        if not found and not self._told_any:
-            return
         ordered = sorted(found, key=lambda one: one.id not in self._followed)
         rows = [_about(one, one.id in self._followed) for one in ordered[:MAX_PLAYING]]
         self._told_any = bool(found)

@@ -138,6 +138,15 @@ def test_what_was_dropped_with_its_stage_has_an_end(spool, time) -> None:
     assert told(spool, "playing")[-1]["rows"] == []
 
 
+def test_what_runs_in_short_bursts_is_listed_as_it_begins(spool, time) -> None:
+    publisher = EpisodePublisher(spool, 1, time)
+    for _ in range(40):  # idle, and looked at all the while
+        publisher.look(list)
+        time.value += 0.5
+    publisher.look(lambda: [running("a")])
+    assert [row["trajectory"] for row in told(spool, "playing")[-1]["rows"]] == ["a"]
+
+
 def test_long_texts_are_cut_and_their_sizes_said(spool, time) -> None:
     publisher = EpisodePublisher(spool, 1, time)
     one = running("a")
