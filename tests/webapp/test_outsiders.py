@@ -130,6 +130,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("DELETE", "queue-items/{pk}/marks/{step}"): {},
     ("POST", "inbox/read"): {},
     ("POST", "queues/{pk}/dataset"): {"dataset": "datasets"},
+    ("POST", "jobs/{job_id}/again"): {},
     ("POST", "jobs/{job_id}/cancel"): {},
     ("POST", "projects/{project_id}/storage/measure"): {},
     ("POST", "projects/{project_id}/storage/prune"): {"pools": True},

@@ -14,6 +14,7 @@ from django.utils.functional import Promise
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
 
+from webapp.accounts.models import Role
 from webapp.experiments.models import Job
 from webapp.experiments.services import jobs as services
 from webapp.plain_text import storable
@@ -30,10 +31,11 @@ class CancelledError(Exception):
 class Kind:
     label: str | Promise
     work: str  # dotted path of the function
+    role: Role = Role.EDITOR  # that starting one needs
 
 
 KINDS: dict[str, Kind] = {
-    "prune": Kind(_("Pruning"), "webapp.experiments.pruning_job.work"),
+    "prune": Kind(_("Pruning"), "webapp.experiments.pruning_job.work", Role.ADMIN),
     "storage": Kind(_("Measuring the storage"), "webapp.experiments.storage_use.measure"),
     "backtest": Kind(_("Reward backtest"), "webapp.experiments.backtests.work"),
 }

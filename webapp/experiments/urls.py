@@ -64,5 +64,6 @@ urlpatterns = [
     path("prunes/<str:pk>/", storage.pruned, name="pruned"),
     path("projects/<str:pk>/jobs/", jobs.listing, name="jobs"),
     path("jobs/<str:pk>/", jobs.one, name="job"),
+    path("jobs/<str:pk>/again", jobs.again, name="job_again"),
     path("jobs/<str:pk>/cancel", jobs.cancel, name="job_cancel"),
 ]

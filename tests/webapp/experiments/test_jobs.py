@@ -296,3 +296,25 @@ def test_what_looked_at_storage_long_ago_goes_and_backtests_stay(
         Job.objects.filter(pk=job.pk).update(ended_at=ended)
     prune()
     assert sorted(Job.objects.values_list("kind", flat=True)) == ["backtest", "prune"]
+
+
+def test_what_ended_badly_is_started_again_by_who_may_start_it(
+    api: Api, page: Client, start: Any, editor: User, project: Project, owner: User
+) -> None:
+    job = start(broken=True)
+    assert api("POST", f"jobs/{job.pk}/again").status_code == 409  # it has not ended
+    worker.work(job.pk)
+    assert "Start again" in page.get(f"/jobs/{job.pk}/").content.decode()
+    again = api("POST", f"jobs/{job.pk}/again")
+    assert again.status_code == 202 and again.json()["id"] != job.pk
+    assert again.json()["spec"] == {"broken": True}
+    answer = page.post(f"/jobs/{job.pk}/again")
+    assert answer["Location"] != f"/jobs/{job.pk}/" and Job.objects.count() == 3
+    pruning = services.start_prune(project, owner, {"pools": True, "preview": False})
+    services.cancel_job(pruning.pk, owner)
+    assert Api(editor)("POST", f"jobs/{pruning.pk}/again").status_code == 403
+    client = Client()
+    client.force_login(editor)
+    assert client.post(f"/jobs/{pruning.pk}/again").status_code == 403
+    assert "Start again" not in client.get(f"/jobs/{pruning.pk}/").content.decode()
+    assert api("POST", f"jobs/{pruning.pk}/again").status_code == 202

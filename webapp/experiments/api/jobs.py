@@ -9,6 +9,7 @@ from ninja import Query, Router, Schema, Status
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import job_queries, services
+from webapp.experiments.jobs import KINDS
 from webapp.experiments.models import Job
 from webapp.rest.schemas import Cursor, Limit, Person, ProjectRef
 
@@ -71,6 +72,16 @@ def list_jobs(
 @router.get("/jobs/{job_id}", response=JobDetailOut)
 def get_job(request: HttpRequest, job_id: str) -> Any:
     return access.get(JOBS, job_id, access.actor_of(request))
+
+
+@router.post("/jobs/{job_id}/again", response={202: JobDetailOut})
+def repeat_job(request: HttpRequest, job_id: str) -> Any:
+    """Do the work of a job that has ended once more: a new job, for whoever may start one."""
+    actor = access.actor_of(request)
+    job = access.get(JOBS, job_id, actor, Role.EDITOR)
+    if job.kind in KINDS:
+        access.require(actor, job.project_id, KINDS[job.kind].role)
+    return Status(202, services.repeat_job(job, actor.user))
 
 
 @router.post("/jobs/{job_id}/cancel", response={202: JobDetailOut})

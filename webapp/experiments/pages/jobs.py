@@ -45,6 +45,7 @@ def listing(request: HttpRequest, project: Project) -> HttpResponse:
 @page_of(JOBS)
 def one(request: HttpRequest, job: Job) -> HttpResponse:
     kind = KINDS.get(job.kind)
+    role = access.actor_of(request).role_in(job.project_id)
     page = RESULT_PAGES.get(job.kind)
     result_url = reverse(page, args=[job.pk]) if page and job.result is not None else None
     if result_url and is_fragment(request):  # who watched it to its end wants to see what came
@@ -54,8 +55,22 @@ def one(request: HttpRequest, job: Job) -> HttpResponse:
         "job": job,
         "kind": kind.label if kind else job.kind,
         "result_url": result_url,
+        "can_repeat": kind is not None and role is not None and role.rank >= kind.role.rank,
     }
     return show(request, "experiments/job.html", context, "experiments/job_body.html")
+
+
+@require_POST
+@page_of(JOBS, Role.EDITOR)
+def again(request: HttpRequest, job: Job) -> HttpResponse:
+    actor = access.actor_of(request)
+    if job.kind in KINDS:
+        access.require(actor, job.project_id, KINDS[job.kind].role)
+    try:
+        job = services.repeat_job(job, actor.user)
+    except RefusedError as refused:
+        tell(request, refused)
+    return redirect("job", job.pk)
 
 
 @require_POST

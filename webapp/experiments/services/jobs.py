@@ -49,6 +49,14 @@ def start_job(
 
 
 @transaction.atomic
+def repeat_job(job: Job, user: User) -> Job:
+    """Queue the same work again, as a new job. Raises RefusedError where it has not ended."""
+    if job.ended_at is None:
+        raise conflict(f"This job is {job.state}: it has not ended.")
+    return start_job(job.project, user, job.kind, job.spec, title=job.title, subject=job.subject)
+
+
+@transaction.atomic
 def cancel_job(job_id: str, user: User) -> Job:
     """End a queued job at once, ask a running one to end. Asking twice changes nothing."""
     job = Job.objects.select_for_update(no_key=True, of=("self",)).get(pk=job_id)
