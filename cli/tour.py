@@ -50,6 +50,7 @@ PICTURES = {
     "sweeps": "/projects/{project}/sweeps/new",
     "cluster": "/projects/{project}/cluster/",
     "jobs": "/projects/{project}/jobs/",
+    "storage": "/projects/{project}/storage/",
     "team": "/projects/{project}/team/",
     "design": "/design/",
 }

@@ -87,6 +87,11 @@ def test_it_refuses_workers_where_there_is_one_thing_to_do(places: Places) -> No
         bench.run_bench("tiny", Options(seeds=1, workers=2), places)
 
 
+def test_it_refuses_minutes_where_nothing_is_watched(places: Places) -> None:
+    with pytest.raises(UserError, match="leave --minutes out"):
+        bench.run_bench("tiny", Options(minutes=3.0), places)
+
+
 def test_it_gives_a_benchmark_its_folder(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     given = []
     monkeypatch.setattr(
