@@ -84,6 +84,7 @@ def test_a_stage_is_added_and_removed_in_the_form(visit, project, owner) -> None
     page.get_by_role("button", name="Add sft").click()
     expect(page.locator("details[data-path='stages.3']")).to_be_visible()
     expect(verdict(page)).to_have_text("can be launched")
+    page.locator("details[data-path='stages.3'] > summary").click()
     added = page.locator("details[data-path='stages.3']")
     added.get_by_role("button", name="Remove").last.click()
     expect(page.locator("details[data-path='stages.3']")).to_have_count(0)
