@@ -155,7 +155,8 @@ def test_a_checkpoint_is_judged_in_a_run_of_its_own(api: Api, checkpoint: Checkp
     assert answer.status_code == 201, answer.content
     run = Run.objects.get(pk=answer.json()["id"])
     assert services.is_evaluation(run.spec) and not services.is_evaluation(checkpoint.run.spec)
-    assert run.spec["stages"][1] == {"kind": "evaluate", **body}
+    no_single_task = {"position": None, "question": None, "answer": None}
+    assert run.spec["stages"][1] == {"kind": "evaluate", **body, **no_single_task}
     assert (run.parent, run.checkpoint, run.tags) == (checkpoint.run, checkpoint, ["evaluation"])
     assert run.name == f"{checkpoint.run.name}-evaluation-2"
     assert start(run).token, "it is a run like any other"
