@@ -32,7 +32,7 @@ class SpecProblem:
     message: str
 
 
-class _PlainLoader(yaml.SafeLoader):
+class PlainLoader(yaml.SafeLoader):
     """Refuses keys that occur twice, and aliases: a few lines of them can stand for gigabytes."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -54,7 +54,7 @@ class _PlainLoader(yaml.SafeLoader):
 def load_spec(text: str) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     """The spec in a YAML (or JSON) text, or what is wrong with it; exactly one is given."""
     try:
-        data = yaml.load(text, _PlainLoader)
+        data = yaml.load(text, PlainLoader)
     except (yaml.YAMLError, ValueError) as error:
         return None, [SpecProblem("", f"This is not valid YAML: {error}")]
     except RecursionError:

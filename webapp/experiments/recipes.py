@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from django.conf import settings
 
+from engine.spec.loading import PlainLoader
 from webapp.problems import RefusedError, invalid_field
 
 
@@ -62,9 +63,11 @@ def with_overrides(recipe: str | dict[str, Any], overrides: dict[str, Any]) -> d
 
 def _parsed(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return yaml.load(text, PlainLoader)
+    except (yaml.YAMLError, ValueError) as error:
         raise RefusedError(f"This is not valid YAML: {error}") from None
+    except RecursionError:
+        raise RefusedError("This is nested too deeply for a spec.") from None
 
 
 def _child(place: Any, step: str, path: str) -> Any:

@@ -183,10 +183,28 @@ def _flow(value: Any) -> str:
 
 
 def _compose(text: str, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> yaml.Node | None:
+    """None for broken YAML, and for aliases: a few lines of them can stand for gigabytes."""
     try:
-        return yaml.compose(text, loader)
+        root = yaml.compose(text, loader)
     except (yaml.YAMLError, RecursionError):
         return None
+    return None if root is not None and "*" in text and _has_aliases(root) else root
+
+
+def _has_aliases(root: yaml.Node) -> bool:
+    """Whether a node stands in two places."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            return True
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            waiting += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+    return False
 
 
 def data_of(text: str) -> Any:

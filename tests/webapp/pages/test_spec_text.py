@@ -7,8 +7,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webapp.experiments.recipes import recipes
+from webapp.experiments.recipes import recipes, with_overrides
 from webapp.experiments.spec_text import data_of, line_near, lines_of, remove_value, set_value
+from webapp.problems import RefusedError
 
 TEXT = """\
 # A recipe
@@ -168,3 +169,13 @@ def test_a_change_of_a_recipe_changes_one_value(text: str) -> None:
         expected = copy.deepcopy(before)
         put(expected, path, 7)
         assert yaml.safe_load(set_value(text, ".".join(map(str, path)), 7)) == expected
+
+
+def test_aliases_are_no_text_of_a_spec():
+    """A few lines of them stand for more than fits into memory."""
+    levels = "".join(f"k{n + 1}: &k{n + 1} [*k{n}, *k{n}]\n" for n in range(40))
+    bomb = f"k0: &k0 [x, x]\n{levels}"
+    assert data_of(bomb) is None and lines_of(bomb) == {}
+    with pytest.raises(RefusedError, match="no aliases"):
+        with_overrides(bomb, {"name": "x"})
+    assert data_of("name: '*a &a *a'\n") == {"name": "*a &a *a"}
