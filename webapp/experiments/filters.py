@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import yaml
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import JSONField, OuterRef, Q, QuerySet, Subquery
+from django.db.models.fields.json import KeyTransform
 
 from webapp.experiments.models import Run, State
 from webapp.monitoring.headline import metric_named
@@ -26,6 +27,7 @@ from webapp.monitoring.models import Series
 from webapp.problems import RefusedError, invalid_field
 
 COMPARISON = re.compile(r"(?P<name>[^<>=:]+?)(?P<op>>=|<=|>|<|=)(?P<number>.+)")
+NO_FIELDS = {*KeyTransform.get_lookups(), *JSONField.get_lookups()}  # of a spec: Django's own words
 LOOKUPS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "=": "exact"}
 
 
@@ -107,7 +109,8 @@ def _keyed(key: str, value: str) -> Q:
 
 def _path(dotted: str) -> str:
     parts = dotted.split(".")
-    if not all(re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", part) for part in parts):
+    plain = all(re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", part) for part in parts)
+    if not plain or not NO_FIELDS.isdisjoint(parts):
         raise invalid_field("q", f"{dotted!r} is no path of a spec.")
     return "__".join(parts)
 

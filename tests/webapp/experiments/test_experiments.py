@@ -184,7 +184,17 @@ def test_the_filter_language(runs: dict[str, Run], owner: User, q: str, found: s
 
 
 @pytest.mark.parametrize(
-    "q", ["status:flying", "colour:red", 'name:"open', "success>high", "spec.a;b:1", "created>soon"]
+    "q",
+    [
+        "status:flying",
+        "colour:red",
+        'name:"open',
+        "success>high",
+        "spec.a;b:1",
+        "spec.name.regex:(a+)+$",
+        "spec.in.seed:1",
+        "created>soon",
+    ],
 )
 def test_a_filter_that_makes_no_sense_is_named(api: Api, q: str) -> None:
     answer = api("GET", f"runs?q={q}")
