@@ -2,18 +2,19 @@
 
 import hashlib
 import hmac
-import ipaddress
 import json
 import socket
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 from django.conf import settings
+from django.db.models import F
 from django.utils import timezone
 
 from webapp.accounts.models import Delivery
-from webapp.accounts.webhooks import secret_of
+from webapp.accounts.webhooks import is_public, secret_of
 
 # After each try that failed; after the last one the delivery has failed.
 WAITS = (
@@ -34,29 +35,30 @@ class UnsendableError(Exception):
 def deliver(delivery_id: int) -> None:
     """Try one delivery that is due; a second caller at the same time does nothing."""
     now = timezone.now()
-    due = Delivery.objects.filter(
-        pk=delivery_id, state="waiting", next_at__lte=now, webhook__disabled_at=None
-    )
-    if not due.update(next_at=now + CLAIMED):
+    mine = Delivery.objects.filter(pk=delivery_id)
+    due = mine.filter(state="waiting", next_at__lte=now, webhook__disabled_at=None)
+    # The try counts before it is made: what ends its sender is not tried for ever.
+    if not due.update(next_at=now + CLAIMED, tries=F("tries") + 1):
         return
-    delivery = Delivery.objects.select_related("webhook").get(pk=delivery_id)
+    delivery = mine.select_related("webhook").get()
     problem, status = "", None
     try:
+        if delivery.tries > len(WAITS) + 1:
+            raise UnsendableError("Every try was cut short: it takes too long to answer.")
         status = send(delivery)
         if not 200 <= status < 300:
             problem = f"It answered {status}."
     except UnsendableError as error:
         problem = str(error)[:300]
     now = timezone.now()
-    delivery.status, delivery.problem = status, problem
+    changes: dict[str, Any] = {"status": status, "problem": problem}
     if not problem:
-        delivery.state, delivery.ended_at = "delivered", now
-    elif delivery.tries < len(WAITS):
-        delivery.next_at = now + WAITS[delivery.tries]
+        changes |= {"state": "delivered", "ended_at": now}
+    elif delivery.tries <= len(WAITS):
+        changes["next_at"] = now + WAITS[delivery.tries - 1]
     else:
-        delivery.state, delivery.ended_at = "failed", now
-    delivery.tries += 1
-    delivery.save()
+        changes |= {"state": "failed", "ended_at": now}
+    mine.update(**changes)  # none where the webhook was removed meanwhile
 
 
 def send(delivery: Delivery) -> int:
@@ -96,7 +98,7 @@ def send(delivery: Delivery) -> int:
             return answer.status_code
     except httpx.TimeoutException:
         raise UnsendableError(f"It did not answer within {TIMEOUT_S:.0f} s.") from None
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise UnsendableError(f"It was not reached: {error}") from None
 
 
@@ -105,12 +107,12 @@ def address_of(host: str, port: int) -> str:
     host is listed: a project's admin must not reach services that only this machine sees."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for what no name can be
         raise UnsendableError(f"{host} has no address: {error}") from None
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     if host not in settings.CARAVAN_WEBHOOK_HOSTS:
         for address in addresses:
-            if not ipaddress.ip_address(address).is_global:
+            if not is_public(address):
                 raise UnsendableError(
                     f"{host} leads to the private address {address}. "
                     "List the host in CARAVAN_WEBHOOK_HOSTS where that is meant."

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from webapp import queue
+from webapp.accounts import access
 from webapp.accounts.audit import record
 from webapp.accounts.credentials import digest
 from webapp.accounts.models import Delivery, Project, User, Webhook
@@ -26,6 +27,7 @@ EVENTS = (
 TEST = "ping"
 MAX_WEBHOOKS = 20
 _AT_ONCE = 50
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def secret_of(webhook: Webhook) -> str:
@@ -55,6 +57,7 @@ def edit_webhook(
     enabled: bool | None = None,
 ) -> Webhook:
     """Change what is given. Events that wait for one that is turned off are sent when it is on."""
+    _lock(webhook)
     if url is not None:
         webhook.url = _clean_url(url)
     if events is not None:
@@ -69,6 +72,7 @@ def edit_webhook(
 @transaction.atomic
 def rotate_secret(webhook: Webhook, user: User) -> str:
     """The new secret; signatures are made with it from now on."""
+    _lock(webhook)
     webhook.serial += 1
     webhook.save(update_fields=["serial"])
     record("webhook.rotate", webhook.pk, user=user, project=webhook.project)
@@ -114,6 +118,14 @@ def send_due() -> None:
         queue.send("caravan.deliver", str(pk))
 
 
+def _lock(webhook: Webhook) -> None:
+    """Until the transaction ends, and as it is now: who makes another secret meanwhile must not
+    have that undone. Raises Http404."""
+    rows = Webhook.objects.select_for_update(no_key=True)
+    access.found_or_404(rows.filter(pk=webhook.pk).first())
+    webhook.refresh_from_db(fields=["url", "events", "serial", "disabled_at"])
+
+
 def _enqueue(webhook: Webhook, event: str, body: dict[str, Any]) -> Delivery:
     delivery = Delivery.objects.create(
         webhook=webhook, event=event, body=body, next_at=timezone.now()
@@ -148,14 +160,26 @@ def _clean_url(url: str) -> str:
         return url
     if parts.scheme != "https":
         raise invalid_field("url", f"Use https, or list {host} in CARAVAN_WEBHOOK_HOSTS.")
-    if host == "localhost" or (_is_address(host) and not ipaddress.ip_address(host).is_global):
+    if host == "localhost" or not _may_be_public(host):
         raise invalid_field("url", f"{host} is private: list it in CARAVAN_WEBHOOK_HOSTS.")
     return url
 
 
-def _is_address(host: str) -> bool:
+def _may_be_public(host: str) -> bool:
+    """Of a name only its addresses tell."""
     try:
-        ipaddress.ip_address(host)
+        return is_public(host)
     except ValueError:
-        return False
-    return True
+        return True
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is reached through the internet, and so is what it stands for: some
+    of version 6 are led on to one of version 4. Raises ValueError for what is no address."""
+    given = ipaddress.ip_address(address)
+    if isinstance(given, ipaddress.IPv4Address):
+        return given.is_global
+    inner = given.ipv4_mapped or given.sixtofour
+    if given in NAT64:
+        inner = ipaddress.IPv4Address(int(given) & 0xFFFFFFFF)
+    return given.is_global and (inner is None or inner.is_global)

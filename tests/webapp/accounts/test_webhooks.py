@@ -131,6 +131,47 @@ def test_two_senders_send_once(webhook: Webhook, receiver: Receiver) -> None:
     assert len(receiver.got) == 1
 
 
+def test_a_try_that_ends_its_sender_counts(
+    webhook: Webhook, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = webhooks.send_test(webhook)
+    with monkeypatch.context() as patch:
+        patch.setattr(sending, "send", lambda _: 1 / 0)
+        for _ in range(len(sending.WAITS) + 1):
+            with pytest.raises(ZeroDivisionError):
+                send_all()
+    send_all()
+    delivery.refresh_from_db()
+    assert delivery.state == "failed" and "cut short" in delivery.problem and receiver.got == []
+
+
+def test_a_webhook_that_is_removed_while_it_is_told_leaves_nothing(
+    webhook: Webhook, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = webhooks.send_test(webhook)
+    monkeypatch.setattr(sending, "send", lambda _: webhooks.delete_webhook(webhook, owner) or 204)
+    sending.deliver(delivery.pk)
+    assert not Delivery.objects.exists()
+
+
+@pytest.mark.parametrize("url", [f"https://{'a' * 70}.com/", "https://localhost/\x7f"])
+def test_an_address_that_cannot_be_called_is_told(
+    webhook: Webhook, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Webhook.objects.filter(pk=webhook.pk).update(url=url)
+    delivery = webhooks.send_test(webhook)
+    sending.deliver(delivery.pk)
+    delivery.refresh_from_db()
+    assert delivery.state == "waiting" and delivery.problem.startswith(("It was not", "aaaa"))
+
+
+def test_editing_does_not_undo_a_secret_made_meanwhile(webhook: Webhook, owner: User) -> None:
+    seen = Webhook.objects.get(pk=webhook.pk)
+    secret = webhooks.rotate_secret(webhook, owner)
+    webhooks.edit_webhook(seen, owner, events=["run.lost"])
+    assert webhooks.secret_of(Webhook.objects.get(pk=webhook.pk)) == secret
+
+
 def test_it_follows_no_redirect(webhook: Webhook, receiver: Receiver) -> None:
     receiver.status = 302
     delivery = webhooks.send_test(webhook)
@@ -155,7 +196,8 @@ def test_a_name_that_leads_to_a_private_address_is_not_connected_to(
     webhook: Webhook, receiver: Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.CARAVAN_WEBHOOK_HOSTS = []
-    for private in ("127.0.0.1", "10.1.2.3", "169.254.169.254", "::1", "fd00::1", "100.64.0.1"):
+    privates = "127.0.0.1 10.1.2.3 169.254.169.254 ::1 fd00::1 100.64.0.1 ::ffff:10.1.2.3"
+    for private in [*privates.split(), "64:ff9b::7f00:1", "2002:7f00:1::"]:
         monkeypatch.setattr(
             socket, "getaddrinfo", lambda *_, found=private, **__: [(0, 0, 0, "", (found, 80))]
         )
