@@ -10,6 +10,7 @@ from engine.spec.base import SpecModel
 from webapp.problems import FieldProblem
 
 MOST_TRIALS = 10_000
+MOST = 2**53  # of the ends of a range: whole numbers up to here are exact as floats
 
 Path = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00]+$")]
 
@@ -45,8 +46,8 @@ class Choice(SpecModel):
 
 class _Range(SpecModel):
     path: Path
-    low: float
-    high: float
+    low: float = Field(ge=-MOST, le=MOST)
+    high: float = Field(ge=-MOST, le=MOST)
 
     _plain_numbers = field_validator("low", "high", mode="before")(_number)
 
@@ -61,7 +62,7 @@ class LogUniform(_Range):
     """A number between low and high whose logarithm is equally likely: for learning rates."""
 
     kind: Literal["loguniform"] = "loguniform"
-    low: float = Field(gt=0)
+    low: float = Field(gt=0, le=MOST)
 
 
 class Whole(SpecModel):
@@ -69,9 +70,9 @@ class Whole(SpecModel):
 
     kind: Literal["int"] = "int"
     path: Path
-    low: int
-    high: int
-    step: int = Field(1, ge=1)
+    low: int = Field(ge=-MOST, le=MOST)
+    high: int = Field(ge=-MOST, le=MOST)
+    step: int = Field(1, ge=1, le=MOST)
 
     def numbers(self) -> range:
         return range(self.low, self.high + 1, self.step)

@@ -57,6 +57,11 @@ def test_what_is_wrong_is_named_by_its_path(
     assert not Run.objects.exists()
 
 
+def test_a_value_that_cannot_be_stored_is_refused(api: Api, owner: Any) -> None:
+    refused = api("POST", "sweeps", {**BODY, "space": [choice("description", "a", "b\0")]})
+    assert refused.status_code == 422 and "no NUL" in refused.json()["detail"]
+
+
 def test_a_recipe_with_overrides_is_a_base_too(api: Api, owner: Any) -> None:
     body = {**BODY, "recipe": "smoke", "overrides": {"stages.1.steps": 40}}
     body.pop("spec")

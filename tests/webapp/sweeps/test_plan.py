@@ -49,6 +49,8 @@ def ready(data: dict[str, Any]) -> SweepPlan:
         (plan(spread("int", "seed", 1.5, 9)), "space.0.low"),
         (plan(choice("seed", 1), choice("seed", 2)), "space.1.path"),
         (plan(choice("stages.1", {}), choice(LR, 2)), "space.1.path"),
+        (plan(spread("int", "seed", 0, 2**64)), "space.0.high"),
+        (plan(spread("uniform", LR, 0, 1e300)), "space.0.high"),
         (plan(choice("a b", 1)), "space.0.path"),
         (plan(choice("seed", 1), budget={}), "budget"),
         (plan(choice("seed", 1), budget={"trials": 0}), "budget.trials"),

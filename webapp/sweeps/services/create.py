@@ -109,7 +109,7 @@ def steps_of(spec: ExperimentSpec) -> int:
 @transaction.atomic
 def create_sweep(project: Project, user: User, base: dict[str, Any], wish: SweepWish) -> Sweep:
     """A sweep that begins at once. Raises RefusedError as `preview` does."""
-    if "\\u0000" in json.dumps([base, wish.name, wish.experiment, wish.notes]):
+    if "\\u0000" in json.dumps([base, wish.plan, wish.name, wish.experiment, wish.notes]):
         raise RefusedError("A sweep holds no NUL characters.")
     seen = preview(base, wish.plan)
     name = wish.name.strip() or seen.name[:100]
