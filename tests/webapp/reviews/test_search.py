@@ -151,6 +151,15 @@ def test_indexing_twice_changes_nothing(rows, project):
     assert set(ids(project, "needle")) == {"long", "late"}
 
 
+def test_indexing_keeps_what_it_has_done_when_its_time_is_up(store, project, monkeypatch):
+    store([trajectory(name=f"t{i}") for i in range(3)])
+    now = iter(range(100))
+    monkeypatch.setattr(indexing.time, "monotonic", lambda: next(now))
+    assert [services.index_texts(1.5), services.index_texts(1.5)] == [1, 1]
+    assert services.index_texts(60) == 1
+    assert not Trajectory.objects.filter(is_indexed=False).exists()
+
+
 def test_the_command_indexes_what_an_older_version_stored(store, project, capsys):
     store([trajectory(name=f"t{i}") for i in range(3)])
     call_command("index_texts")

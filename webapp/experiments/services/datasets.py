@@ -171,7 +171,7 @@ def _problems(
         return [FieldProblem(path, f"The row has {len(line):,} bytes, at most 16 MiB fit.")]
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return [FieldProblem(path, f"This is no JSON: {error}")]
     try:
         return adapter.validate_python(data).model_dump()  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ def index_texts(seconds: float) -> int:
     deadline = time.monotonic() + seconds
     done = 0
     while time.monotonic() < deadline:
-        count = _index_batch()
+        count = _index_batch(deadline)
         done += count
         if count < BATCH:
             break
@@ -31,13 +31,17 @@ def index_texts(seconds: float) -> int:
 
 
 @transaction.atomic
-def _index_batch() -> int:
+def _index_batch(deadline: float) -> int:
     with connection.cursor() as sql:
         sql.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
         if not sql.fetchone()[0]:
             return 0
     waiting = Trajectory.objects.filter(is_indexed=False).order_by("-started_at")[:BATCH]
-    rows = [_index_row(row) for row in waiting]
+    rows: list[TextIndex] = []
+    for row in waiting:  # at least one: what takes longer than the time given must get done, too
+        rows.append(_index_row(row))
+        if time.monotonic() > deadline:
+            break
     TextIndex.objects.bulk_create(rows, ignore_conflicts=True)
     Trajectory.objects.filter(pk__in=[row.pk for row in rows]).update(is_indexed=True)
     return len(rows)
