@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db import DataError
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -31,13 +32,24 @@ def page_of(queryset: QuerySet[Any], role: Role = Role.VIEWER) -> Callable[[View
             request.page_project = project  # type: ignore[attr-defined]
             if request.session.get("project") != project.pk:
                 request.session["project"] = project.pk
-            response = view(request, found, **kwargs)
+            try:
+                response = view(request, found, **kwargs)
+            except RefusedError as refused:
+                response = _refusal(request, refused)
+            except (DataError, UnicodeEncodeError):
+                said = _("A value cannot be stored: a text with a NUL or half a character.")
+                response = _refusal(request, RefusedError(said))
             patch_vary_headers(response, ["HX-Request", "Cookie"])
             return response
 
         return cast(View, login_required(checked))
 
     return decorate
+
+
+def _refusal(request: HttpRequest, refused: RefusedError) -> HttpResponse:
+    """Of what no form on the page asks for: an address that somebody wrote, for example."""
+    return render(request, "refused.html", {"refused": refused}, status=refused.status)
 
 
 def project_of(found: Model) -> Project:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
 from webapp.problems import FieldProblem, RefusedError
@@ -31,7 +32,11 @@ def keyset(
     names = [name.removeprefix("-") for name in order]
     ordered = queryset.order_by(*order)
     if cursor:
-        ordered = ordered.filter(_after(order, decode_cursor(cursor, len(order))))
+        after = _after(order, decode_cursor(cursor, len(order)))
+        try:
+            ordered = ordered.filter(after)
+        except (ValueError, TypeError, OverflowError, ValidationError):  # of another order
+            raise wrong_cursor() from None
     rows = list(ordered[: limit + 1])
     if len(rows) <= limit:
         return Page(rows, None)
@@ -60,7 +65,13 @@ def decode_cursor(cursor: str, count: int) -> list[Any]:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         if not isinstance(values, list) or len(values) != count:
             raise ValueError
+        if any(v is None or isinstance(v, list) or "\0" in str(v) for v in values):
+            raise ValueError
         return [datetime.fromisoformat(v["t"]) if isinstance(v, dict) else v for v in values]
     except (ValueError, KeyError, TypeError):
-        message = "Use the cursor of the page before, unchanged and with the same order."
-        raise RefusedError(message, [FieldProblem("cursor", message)], status=400) from None
+        raise wrong_cursor() from None
+
+
+def wrong_cursor() -> RefusedError:
+    message = "Use the cursor of the page before, unchanged and with the same order."
+    return RefusedError(message, [FieldProblem("cursor", message)], status=400)

@@ -20,7 +20,7 @@ from engine.evaluation.student import Sample, mean_interval, sample
 from webapp.experiments.filters import with_metric
 from webapp.experiments.models import ACTIVE_STATES, Run
 from webapp.monitoring.headline import METRICS, metric_named
-from webapp.paging import decode_cursor, encode_cursor
+from webapp.paging import decode_cursor, encode_cursor, wrong_cursor
 from webapp.problems import invalid_field
 
 VARIANT = "variant"  # the group of runs that differ in nothing but the seed
@@ -100,7 +100,10 @@ def list_groups(
 
     groups.sort(key=place)
     after = tuple(decode_cursor(cursor, 3)) if cursor else None
-    rest = [one for one in groups if after is None or place(one) > after]
+    try:
+        rest = [one for one in groups if after is None or place(one) > after]
+    except TypeError:  # a cursor that was not given out
+        raise wrong_cursor() from None
     shown = rest[:limit]
     more = len(rest) > limit
     return GroupPage(shown, encode_cursor(list(place(shown[-1]))) if more else None, len(groups))

@@ -1,7 +1,5 @@
 """Search in the text of all trajectories of a project: candidates by the index, then looked at."""
 
-import base64
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.records.stored import StoredTrajectory
 from webapp.accounts.models import Project
-from webapp.problems import FieldProblem, RefusedError, invalid_field
+from webapp.paging import decode_cursor, encode_cursor, wrong_cursor
+from webapp.problems import RefusedError, invalid_field
 from webapp.reviews import finding, grams, reading
 from webapp.reviews.models import TextIndex, Trajectory
 from webapp.reviews.queries import Text
@@ -78,7 +77,7 @@ def trajectories(
             "q", "Give at least three letters in a row, or one Chinese, Japanese or Korean one."
         )
     limit = max(1, min(limit, MAX_PAGE))
-    after = _decode(cursor) if cursor else None
+    after = _place(cursor) if cursor else None
     deadline = time.monotonic() + SECONDS
     found: list[Hit] = []
     while True:
@@ -154,20 +153,11 @@ def _bounded(source: StoredTrajectory) -> Iterator[finding.Text]:
 def _hits(project: Project, items: list[Hit], after: Place | None) -> Hits:
     waiting = Trajectory.objects.filter(project=project, is_indexed=False).count()
     cut_short = TextIndex.objects.filter(project=project, is_complete=False).count()
-    return Hits(items, _encode(after) if after else None, waiting, cut_short)
+    return Hits(items, encode_cursor(list(after)) if after else None, waiting, cut_short)
 
 
-def _encode(place: Place) -> str:
-    text = json.dumps([place[0].isoformat(), place[1]])
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _decode(cursor: str) -> Place:
-    try:
-        at, pk = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if not isinstance(pk, str) or "\0" in pk:
-            raise ValueError
-        return datetime.fromisoformat(at), pk
-    except (ValueError, TypeError):
-        message = "Use the cursor of the page before, unchanged and with the same search."
-        raise RefusedError(message, [FieldProblem("cursor", message)], status=400) from None
+def _place(cursor: str) -> Place:
+    at, pk = decode_cursor(cursor, 2)
+    if not isinstance(at, datetime) or not isinstance(pk, str):
+        raise wrong_cursor()
+    return at, pk

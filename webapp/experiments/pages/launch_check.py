@@ -34,14 +34,14 @@ def check(request: HttpRequest, project: Project) -> HttpResponse:
     try:
         given = json.loads(request.body)
         text, changes = str(given["text"]), list(given.get("changes") or [])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return JsonResponse({"detail": "Expected JSON with a text."}, status=400)
     if len(text) > MAX_SPEC:
         return JsonResponse({"detail": too_long(len(text))}, status=413)
     for change in changes[:MOST_CHANGES]:
         text = _changed(text, change, request, project)
     spec, problems = load_spec(text)
-    parent = Run.objects.filter(project=project, pk=given.get("parent") or "").first()
+    parent = Run.objects.filter(project=project, pk=str(given.get("parent") or "")).first()
     if spec is not None:
         problems = _beyond_the_text(project, spec, parent if given.get("checkpoint") else None)
     data = spec_text.data_of(text)
@@ -115,5 +115,5 @@ def _changed(text: str, change: dict[str, Any], request: HttpRequest, project: P
         if "value" in change:
             return spec_text.set_value(text, str(change["path"]), change["value"])
         return spec_text.remove_value(text, str(change["path"]))
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return text
