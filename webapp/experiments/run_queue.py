@@ -84,6 +84,9 @@ def run_queue(actor: Actor, project: str | None = None) -> list[Queued]:
     rows = waiting.select_related("run__project", "run__experiment", "run__created_by").order_by(
         "run__project__name", "run__project_id", *QUEUE_ORDER
     )
+    rows = rows.defer(
+        "run__spec", "run__full_spec", "run__summary", "run__notes"
+    )  # a megabyte each
     free = {one.project.pk: one.free for one in places(actor)}
     placed = dict.fromkeys(free, 0)
     found = []

@@ -76,6 +76,8 @@ def export_page(run: Run, wanted: Filter, cursor: str | None) -> Page[Trajectory
 
 def group_of(trajectory: Trajectory) -> list[Trajectory]:
     """The trajectories of the same prompt at the same policy, itself included, in a fixed order."""
+    if not trajectory.group_id:  # a trainer of one's own may name no groups
+        return [trajectory]
     return list(
         Trajectory.objects.filter(run=trajectory.run_id, group_id=trajectory.group_id).order_by(
             "started_at", "id"

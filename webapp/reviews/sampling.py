@@ -91,9 +91,11 @@ def _labels(run: Run) -> dict[str, bool]:
 
 
 def _groups(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Without those of no group: a trainer of one's own may name none."""
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.group, []).append(row)
+        if row.group:
+            found.setdefault(row.group, []).append(row)
     return found
 
 
@@ -107,7 +109,8 @@ def disagreeing(rows: Sequence[Row], labels: dict[str, bool], rng: random.Random
         reason = {"kind": "outcomes", "solved": len(one), "failed": len(two)}
         if not (one and two):
             one = [r for r in members if r.id in labels and labels[r.id] != r.success]
-            two = [r for r in members if r not in one]
+            contradicted = {r.id for r in one}
+            two = [r for r in members if r.id not in contradicted]
             reason = {"kind": "labels", "contradicted": len(one), "members": len(members)}
         for index, both in enumerate(zip(one, two, strict=False)):
             if index == len(rounds):
@@ -155,7 +158,7 @@ def paired(picks: Sequence[Pick], rows: Sequence[Row], rng: random.Random) -> It
         if pick.trajectory in used:
             continue
         row = by_id[pick.trajectory]
-        others = [r for r in groups[row.group] if r.id != row.id and r.id not in used]
+        others = [r for r in groups.get(row.group, ()) if r.id != row.id and r.id not in used]
         if not others:
             continue
         other = next((r for r in others if r.success != row.success), others[0])

@@ -28,6 +28,7 @@ _group_mean = (
     Trajectory.objects.filter(
         run=OuterRef("trajectory__run"), group_id=OuterRef("trajectory__group_id")
     )
+    .exclude(group_id="")
     .order_by()
     .values("group_id")
     .annotate(mean=Avg("reward"))

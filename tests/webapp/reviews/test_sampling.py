@@ -19,7 +19,7 @@ from webapp.problems import RefusedError
 from webapp.reviews import services
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
-from webapp.reviews.sampling import Row, disagreeing, outliers, paired, pick, robust_z
+from webapp.reviews.sampling import Pick, Row, disagreeing, outliers, paired, pick, robust_z
 
 
 def rows_of(groups: dict[str, list[tuple[bool, float]]]) -> list[Row]:
@@ -81,6 +81,12 @@ def test_it_finds_outliers_within_a_group_and_within_a_category_the_farthest_fir
     found = outliers(rows)
     assert [one.trajectory for one in found] == ["a8", "b1"]
     assert found[1].reason["within"] == "category" and found[1].reason["z"] < -3.5
+
+
+def test_trajectories_of_no_group_are_not_one_group():
+    rows = [row._replace(group="") for row in rows_of({"a": [(True, 1.0), (False, 0.0)]})]
+    assert disagreeing(rows, {}, random.Random(0)) == []
+    assert list(paired([Pick(row.id) for row in rows], rows, random.Random(0))) == []
 
 
 def test_it_pairs_each_trajectory_once_with_one_of_the_other_outcome():

@@ -4,7 +4,8 @@ import pytest
 
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import Api
-from webapp.reviews import services, suspects
+from webapp.reviews import queries, services, suspects
+from webapp.reviews.models import Trajectory
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
 
@@ -85,3 +86,10 @@ def test_the_api_and_the_page_lead_to_the_replay(judged, scheme, owner, as_user,
     part = as_user(owner).get(f"/rewards/{scheme.pk}/suspects", headers={"HX-Request": "true"})
     assert b"<html" not in part.content and b"/trajectories/paid/" in part.content
     assert as_user(outsider).get(f"/rewards/{scheme.pk}/suspects").status_code == 404
+
+
+def test_without_groups_no_reward_is_below_that_of_its_group(judged, scheme):
+    Trajectory.objects.update(group_id="")
+    found = {one.trajectory_id: one.contradiction for one in suspects.suspects_of(scheme)}
+    assert found == {"paid": "paid", "unpaid": "unpaid"}
+    assert [row.pk for row in queries.group_of(Trajectory.objects.get(pk="low"))] == ["low"]

@@ -15,6 +15,7 @@ from webapp.experiments.services.edit import clean_tags
 from webapp.problems import RefusedError, invalid_field
 
 ACTIONS = ("tag", "untag", "stop", "archive", "unarchive")
+HEAVY = ("spec", "full_spec", "summary", "notes")  # of up to thousands of runs, and not needed
 MOST_NAMED = 200  # runs that the audit log lists by id
 
 
@@ -45,7 +46,8 @@ def change_runs(
             raise invalid_field("tag", "Write the tag that is added or removed.")
     with transaction.atomic():
         ids = list(runs.order_by("pk").values_list("pk", flat=True))
-        locked = Run.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
+        rows = Run.objects.defer(*HEAVY).select_for_update(no_key=True)
+        locked = rows.filter(pk__in=ids).order_by("pk")
         found = (
             _archive(list(locked), action)
             if "archive" in action
@@ -63,7 +65,7 @@ def change_runs(
 
 def _stop(user: User, runs: QuerySet[Run]) -> Changed:
     found = Changed()
-    for run in runs.filter(ended_at=None).order_by("pk"):
+    for run in runs.filter(ended_at=None).defer(*HEAVY).order_by("pk"):
         try:
             stop(run.pk, user)
             found.done += 1
