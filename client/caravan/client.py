@@ -69,7 +69,7 @@ class Client(JobCalls, QueueCalls):
 
     def delete_preset(self, preset: str) -> None:
         """By its id."""
-        self.http.delete(f"/presets/{preset}")
+        self.http.delete(f"/presets/{quote(preset, safe='')}")
 
     def named(self, name: str, project: str | None = None) -> dict[str, str]:
         """How a launch says what it starts from: the recipe of this name, else the preset."""
@@ -311,7 +311,9 @@ class Client(JobCalls, QueueCalls):
             "answer": answer,
             "temperature": temperature,
         }
-        found: dict[str, Any] = self.http.post(f"/checkpoints/{checkpoint}/try", given)
+        found: dict[str, Any] = self.http.post(
+            f"/checkpoints/{quote(checkpoint, safe='')}/try", given
+        )
         return found
 
     def checkpoints(self, run: str) -> list[dict[str, Any]]:

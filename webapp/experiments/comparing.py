@@ -57,7 +57,7 @@ class RateDifference:
 
 
 def newest_evaluations(runs: Sequence[Run]) -> dict[str, Evaluation]:
-    """By run id: the newest evaluation on all held-out tasks, else the newest of any; one query."""
+    """By run id: the newest evaluation on all held-out tasks, else the newest of any."""
     rows = EVENTS.filter(run__in=[run.pk for run in runs]).order_by("at", "pk")
     held_out = rows.filter(data__tasks="held_out")
     found = {row.run_id: row for row in [*_newest(rows), *_newest(held_out)]}
@@ -70,7 +70,7 @@ def _newest(rows: Any) -> Any:
 
 
 def rates(runs: Sequence[Run]) -> list[Rate]:
-    """In the order of the runs, in two queries."""
+    """In the order of the runs, in three queries however many there are."""
     made = newest_evaluations(runs)
     told = _logged([run for run in runs if run.pk not in made])
     found = []

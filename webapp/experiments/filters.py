@@ -27,7 +27,8 @@ from webapp.monitoring.models import Series
 from webapp.problems import RefusedError, invalid_field
 
 COMPARISON = re.compile(r"(?P<name>[^<>=:]+?)(?P<op>>=|<=|>|<|=)(?P<number>.+)")
-NO_FIELDS = {*KeyTransform.get_lookups(), *JSONField.get_lookups()}  # of a spec: Django's own words
+# Words that Django takes for ways of comparing: none of them is a field of a spec.
+NO_FIELDS = {*KeyTransform.get_class_lookups(), *JSONField.get_class_lookups()}
 LOOKUPS = {">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "=": "exact"}
 
 

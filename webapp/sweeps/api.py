@@ -9,8 +9,8 @@ from ninja import Router, Schema, Status
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import recipes
+from webapp.experiments.api import presets
 from webapp.experiments.api.schemas import ExperimentRef
-from webapp.experiments.models import Preset
 from webapp.paging import keyset
 from webapp.problems import RefusedError
 from webapp.rest.schemas import Cursor, Limit, Person, ProjectRef
@@ -216,7 +216,7 @@ def _base(data: PreviewIn, actor: access.Actor) -> dict[str, Any]:
     if data.recipe is not None:
         return recipes.with_overrides(recipes.recipe(data.recipe).text, data.overrides)
     if data.preset is not None:
-        preset = access.get(Preset.objects.all(), data.preset, actor)
+        preset = presets.find(data.preset, actor, data.project)
         return recipes.with_overrides(preset.text, data.overrides)
     assert data.spec is not None
     return recipes.with_overrides(data.spec, data.overrides)

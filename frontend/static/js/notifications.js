@@ -12,6 +12,7 @@ const MUTED = "caravan.notifications";
 /** @type {Map<string, string>} */
 const states = new Map();
 let first = true;
+let following = false;
 
 function allowed() {
   return "Notification" in window && Notification.permission === "granted" && localStorage.getItem(MUTED) !== "off";
@@ -40,6 +41,8 @@ function announce(run) {
 
 /** @param {string} project */
 function follow(project) {
+  if (following) return; // a page that shows runs does from its beginning
+  following = true;
   subscribe(`project.${project}`, 0, (message) => {
     if (message.kind === "state") changed(message.runs);
   });

@@ -1,5 +1,6 @@
 """Sweeps over REST: what would be tried, launching, reading and control."""
 
+import json
 from typing import Any
 
 import pytest
@@ -55,6 +56,14 @@ def test_what_is_wrong_is_named_by_its_path(
     assert refused.status_code == 422
     assert path in [one["path"] for one in refused.json()["errors"]]
     assert not Run.objects.exists()
+
+
+def test_a_preset_is_named_as_a_launch_names_it(api: Api, owner: Any) -> None:
+    text = json.dumps(BODY["spec"])
+    made = api("POST", "presets", {"name": "Ours", "text": text}).json()
+    body = {name: value for name, value in BODY.items() if name != "spec"}
+    for named in ("ours", made["id"]):
+        assert api("POST", "sweeps/preview", {**body, "preset": named}).status_code == 200
 
 
 def test_a_value_that_cannot_be_stored_is_refused(api: Api, owner: Any) -> None:

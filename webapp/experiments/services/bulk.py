@@ -45,6 +45,8 @@ def change_runs(
         if not tags:
             raise invalid_field("tag", "Write the tag that is added or removed.")
     with transaction.atomic():
+        # As moves in the queue do, which lock runs in another order.
+        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         ids = list(runs.order_by("pk").values_list("pk", flat=True))
         rows = Run.objects.defer(*HEAVY).select_for_update(no_key=True)
         locked = rows.filter(pk__in=ids).order_by("pk")
