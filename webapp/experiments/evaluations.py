@@ -62,9 +62,7 @@ def evaluation(row: RunEvent) -> Evaluation:
     """Raises RefusedError where other code wrote it."""
     found = read(row)
     if found is None:
-        raise RefusedError(
-            "This evaluation was written by other code, and cannot be read.", status=410
-        )
+        raise RefusedError(OTHER_CODE, status=410)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from webapp.experiments.models import Run
 from webapp.experiments.queries import Difference
 from webapp.monitoring.headline import HEADLINE
-from webapp.monitoring.numbers import encode_number
+from webapp.monitoring.numbers import encode_optional
 
 Kind = Literal["number", "log", "category"]
 MOST_AXES = 40
@@ -45,7 +45,7 @@ def _field(path: str, values: list[Any]) -> Axis:
     numbers = [value for value in values if value is not None]
     label = ".".join(path.split(".")[-2:])
     if numbers and all(type(value) in (int, float) for value in numbers):
-        return Axis(path, label, _scale(path, numbers), False, [_encoded(v) for v in values])
+        return Axis(path, label, _scale(path, numbers), False, [encode_optional(v) for v in values])
     texts = [None if value is None else _text(value) for value in values]
     return Axis(path, label, "category", False, texts)
 
@@ -59,11 +59,9 @@ def _scale(path: str, numbers: list[float]) -> Kind:
 
 
 def _metric(word: str, values: list[Any]) -> Axis:
-    return Axis(HEADLINE[word], HEADLINE[word], "number", True, [_encoded(v) for v in values])
-
-
-def _encoded(value: float | None) -> Any:
-    return None if value is None else encode_number(value)
+    return Axis(
+        HEADLINE[word], HEADLINE[word], "number", True, [encode_optional(v) for v in values]
+    )
 
 
 def _text(value: Any) -> str:

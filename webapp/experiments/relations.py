@@ -1,12 +1,12 @@
 """What a run came from, and what came of it: runs, checkpoints, versions, queues."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import Count, Q
 
 from webapp.experiments.models import Checkpoint, DatasetVersion, Run
 from webapp.experiments.provenance import Provenance, provenance_of
+from webapp.experiments.services.evaluations import is_evaluation
 from webapp.experiments.tries import is_try
 from webapp.reviews.models import Queue
 
@@ -60,8 +60,6 @@ def relations_of(run: Run) -> Relations:
 
 def kind_of(child: Run) -> str:
     """What a run is to its parent."""
-    stages: list[Any] = child.spec.get("stages", [])
-    kinds = [stage.get("kind") for stage in stages if isinstance(stage, dict)]
-    if kinds[1:] == ["evaluate"]:
-        return "try" if is_try(stages[1]) else "evaluation"
+    if is_evaluation(child.spec):
+        return "try" if is_try(child.spec["stages"][1]) else "evaluation"
     return "fork" if child.checkpoint_id else "clone"

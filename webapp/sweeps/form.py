@@ -10,12 +10,12 @@ from django.http import QueryDict
 
 from engine.spec import load_spec
 from webapp.experiments import spec_text
+from webapp.experiments.services.launch import MAX_SPEC, too_long
 from webapp.problems import FieldProblem, RefusedError
 
 KINDS = ("choice", "loguniform", "uniform", "int")
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 ROWS = 3  # empty ones that a new form shows
-MOST_TEXT = 200_000
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def placed(form: Typed, problems: list[FieldProblem]) -> list[tuple[str, str]]:
 
 def base_of(form: Typed) -> dict[str, Any]:
     """The spec as data. Raises RefusedError where the text is no mapping."""
-    if len(form.text) > MOST_TEXT:
-        raise RefusedError(f"A spec has at most {MOST_TEXT:,} characters.")
+    if len(form.text) > MAX_SPEC:
+        raise RefusedError(too_long(len(form.text)), status=413)
     data = spec_text.data_of(form.text)
     if not isinstance(data, dict):
         _, problems = load_spec(form.text)

@@ -66,6 +66,11 @@ def test_a_preset_is_named_as_a_launch_names_it(api: Api, owner: Any) -> None:
         assert api("POST", "sweeps/preview", {**body, "preset": named}).status_code == 200
 
 
+def test_a_spec_that_is_too_long_to_launch_is_refused(api: Api, owner: Any) -> None:
+    body = {**BODY, "spec": {**BODY["spec"], "description": "x" * 200_000}}
+    assert api("POST", "sweeps/preview", body).status_code == 413
+
+
 def test_a_value_that_cannot_be_stored_is_refused(api: Api, owner: Any) -> None:
     refused = api("POST", "sweeps", {**BODY, "space": [choice("description", "a", "b\0")]})
     assert refused.status_code == 422 and "no NUL" in refused.json()["detail"]

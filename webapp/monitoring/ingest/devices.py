@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from engine.records.events import Devices
-from webapp.monitoring.ingest.parsing import clean
 from webapp.monitoring.models import DeviceSample
+from webapp.plain_text import storable_json
 from webapp.problems import FieldProblem, RefusedError
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -37,6 +37,6 @@ def store_devices(items: list[Devices]) -> int:
             first = error.errors(include_url=False)[0]
             path = ".".join(["items", str(index), "devices", *map(str, first["loc"])])
             raise RefusedError(first["msg"], [FieldProblem(path, first["msg"])]) from None
-        devices: list[Any] = [clean(device.model_dump()) for device in found]
-        samples.append(DeviceSample(node=clean(item.node), at=item.at, devices=devices))
+        devices: list[Any] = [storable_json(device.model_dump()) for device in found]
+        samples.append(DeviceSample(node=storable_json(item.node), at=item.at, devices=devices))
     return len(DeviceSample.objects.bulk_create(samples, ignore_conflicts=True))

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from engine.records.events import Playing, Turns
-from webapp.monitoring.ingest.parsing import clean
+from webapp.plain_text import storable_json
 from webapp.reviews.models import Episode, EpisodeTurn
 from webapp.reviews.models import Playing as StoredPlaying
 
@@ -25,9 +25,9 @@ def store_playing(run_id: str, attempt_id: str, items: list[Playing]) -> None:
             StoredPlaying(
                 run_id=run_id,
                 attempt_id=attempt_id,
-                worker=clean(item.source),
+                worker=storable_json(item.source),
                 running=item.running,
-                rows=clean([row.model_dump() for row in item.rows]),
+                rows=storable_json([row.model_dump() for row in item.rows]),
                 seq=item.seq,
                 told_at=datetime.fromtimestamp(item.at, UTC),
             )
@@ -49,17 +49,17 @@ def store_turns(run_id: str, attempt_id: str, cursor: int, items: list[Turns]) -
             run_id=run_id,
             attempt_id=attempt_id,
             trajectory_id=name,
-            worker=clean(item.source),
-            task_id=clean(item.episode.task),
-            category=clean(item.episode.category),
-            purpose=clean(item.episode.purpose),
-            prompt=clean(item.episode.prompt),
+            worker=storable_json(item.source),
+            task_id=storable_json(item.episode.task),
+            category=storable_json(item.episode.category),
+            purpose=storable_json(item.episode.purpose),
+            prompt=storable_json(item.episode.prompt),
             started_at=datetime.fromtimestamp(item.episode.started_at, UTC),
             turns=item.episode.turns,
             tokens=item.episode.tokens,
             seq=item.seq,
             told_at=datetime.fromtimestamp(item.at, UTC),
-            end=clean(item.end.model_dump()) if item.end else None,
+            end=storable_json(item.end.model_dump()) if item.end else None,
             cursor=cursor,
         )
         for name, item in newest.items()
@@ -82,7 +82,7 @@ def store_turns(run_id: str, attempt_id: str, cursor: int, items: list[Turns]) -
             EpisodeTurn(
                 episode=held[item.episode.trajectory],
                 index=item.first + place,
-                data=clean(turn.model_dump(exclude_defaults=True)),
+                data=storable_json(turn.model_dump(exclude_defaults=True)),
                 cursor=cursor,
             )
             for item in items

@@ -6,8 +6,8 @@ from django.db import transaction
 
 from webapp.experiments import services
 from webapp.monitoring.ingest.heartbeat import steps_before
-from webapp.monitoring.ingest.parsing import clean
 from webapp.monitoring.ingest.storing import locked_by_token
+from webapp.plain_text import storable_json
 
 
 @transaction.atomic
@@ -16,4 +16,4 @@ def finish(token: str, state: str, reason: str, summary: dict[str, Any]) -> None
     run, attempt = locked_by_token(token)
     if last := attempt.stages.order_by("-index").first():  # steps since the last heartbeat
         run.step = max(run.step, steps_before(run, last.index) + last.step)
-    services.finish(run, attempt, state, clean(reason), clean(summary))
+    services.finish(run, attempt, state, storable_json(reason), storable_json(summary))

@@ -11,6 +11,7 @@ import zstandard
 from pydantic import TypeAdapter, ValidationError
 
 from engine.records.events import MAX_BATCH_BYTES, MAX_BATCH_ITEMS, Event
+from webapp.plain_text import storable_json
 from webapp.problems import RefusedError
 
 MAX_TIME = 1e11  # seconds since 1970; the year 5138
@@ -38,17 +39,6 @@ class Batch:
     def reject(self, index: int, event: Any, field_name: str, message: str) -> None:
         self.rejected.append(Rejected(index, field_name, message))
         self.numbers.append((event.source, event.seq))
-
-
-def clean(value: Any) -> Any:
-    """PostgreSQL stores neither NUL nor lone surrogates: both become U+FFFD."""
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
-    if isinstance(value, dict):
-        return {clean(key): clean(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean(item) for item in value]
-    return value
 
 
 def decompress(body: bytes, encoding: str) -> bytes:
@@ -119,13 +109,13 @@ def _parse_each(items: list[Any], bad: set[int]) -> Batch:
     batch = Batch([])
     for index, item in enumerate(items):
         try:
-            batch.events.append((index, EVENT.validate_python(clean(item))))
+            batch.events.append((index, EVENT.validate_python(storable_json(item))))
         except ValidationError as error:
             assert index in bad
             first = error.errors(include_url=False, include_context=False)[0]
             name = ".".join(str(part) for part in first["loc"][1:])
             batch.rejected.append(Rejected(index, name, first["msg"]))
-            if (number := _number_of(clean(item))) is not None:
+            if (number := _number_of(storable_json(item))) is not None:
                 batch.numbers.append(number)
     return batch
 

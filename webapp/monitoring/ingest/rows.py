@@ -20,8 +20,9 @@ from webapp.experiments import services
 from webapp.experiments.evaluations import problem_of_report
 from webapp.experiments.models import Checkpoint, Stage
 from webapp.monitoring.bulk import numbers
-from webapp.monitoring.ingest.parsing import Batch, clean
+from webapp.monitoring.ingest.parsing import Batch
 from webapp.monitoring.models import Gap as StoredGap
+from webapp.plain_text import storable_json
 from webapp.reviews.models import Trajectory
 
 INT = 2**31
@@ -77,7 +78,7 @@ def store_events(
             "attempt": attempt_id,
             "cursor": cursor,
             "kinds": [item.kind for item, _ in items],  # type: ignore[attr-defined]
-            "sources": [clean(item.source) for item, _ in items],
+            "sources": [storable_json(item.source) for item, _ in items],
             "seqs": numbers(item.seq for item, _ in items),
             "ats": numbers(item.at for item, _ in items),
             "data": [text for _, text in items],
@@ -88,7 +89,7 @@ def store_events(
 def as_json(item: Item) -> str:
     """The event's own fields. Raises ValueError for numbers that JSON has no word for."""
     data = item.model_dump(mode="json", exclude={"source", "seq", "at", "kind"})
-    text = json.dumps(clean(data), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(storable_json(data), ensure_ascii=False, allow_nan=False)
     if len(text) > MAX_JSON:
         raise ValueError(f"an event has at most {MAX_JSON:,} characters, not {len(text):,}")
     return text
@@ -100,13 +101,13 @@ def store_stage(attempt_id: str, item: StageChange) -> None:
     stage = Stage.objects.filter(attempt_id=attempt_id, index=item.index).first() or Stage(
         attempt_id=attempt_id, index=item.index, started_at=at
     )
-    stage.name, stage.steps = clean(item.name), item.steps
+    stage.name, stage.steps = storable_json(item.name), item.steps
     stage.step = max(stage.step, item.step)
     stage.started_at = min(stage.started_at, at)
     if item.state == "done" or stage.state != "done":
         stage.state = item.state
     if item.state == "done":
-        stage.ended_at, stage.summary = at, clean(item.summary)
+        stage.ended_at, stage.summary = at, storable_json(item.summary)
     stage.save()
 
 
@@ -180,7 +181,7 @@ def gap_row(run_id: str, attempt_id: str, item: Gap) -> StoredGap:
     return StoredGap(
         run_id=run_id,
         attempt_id=attempt_id,
-        what=clean(item.what),
+        what=storable_json(item.what),
         items=item.items,
         since=item.since,
         at=item.at,
@@ -200,7 +201,7 @@ def store_trajectories(
     absent = set(services.not_uploaded(run_id, (item.shard for _, item in given)))
     for index, item in given:
         try:
-            found = [IndexRow.model_validate(clean(row)) for row in item.rows]
+            found = [IndexRow.model_validate(storable_json(row)) for row in item.rows]
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = ".".join(["rows", *map(str, first["loc"])])

@@ -5,8 +5,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from engine.records.events import TrainedRows
 from engine.records.trained import LeftOut
 from webapp.experiments import services
-from webapp.monitoring.ingest.parsing import Batch, clean
+from webapp.monitoring.ingest.parsing import Batch
 from webapp.monitoring.ingest.rows import INT
+from webapp.plain_text import storable_json
 from webapp.reviews.models import TrainedTokens, Trajectory
 
 
@@ -35,7 +36,7 @@ def store_trained(
     rows: list[TrainedTokens] = []
     for index, item in given:
         try:
-            found = [TrainedRow.model_validate(clean(row)) for row in item.rows]
+            found = [TrainedRow.model_validate(storable_json(row)) for row in item.rows]
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = ".".join(["rows", *map(str, first["loc"])])
