@@ -41,8 +41,8 @@ def opd_step(
     """One step of the stage on groups of the student's own trajectories; its figures.
 
     demonstrations: trajectories of somebody else among those of the step; only a divergence over
-    the whole vocabulary can learn from them. record: is told what the loss sees of each token. A
-    without a token in the loss makes no update, yet counts as a step.
+    the whole vocabulary can learn from them. record: is told what the loss sees of each token.
+    A batch without a token in the loss makes no update, yet counts as a step.
 
     Raises ValueError for a token of a version that does not exist yet.
     """

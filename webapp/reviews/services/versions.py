@@ -1,7 +1,7 @@
 """Verdicts as dataset versions: accepted trajectories, preferences, marks on steps."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -44,19 +44,23 @@ def make_dataset(queue: Queue, dataset: Dataset, user: User) -> DatasetVersion:
             "This queue asks which of two is better and accepts none: make pairs of it.",
         )
     left_out: dict[str, int] = {}
-    lines = {"trajectories": _accepted, "pairs": _pairs, "step_labels": _marks}[dataset.kind](
-        queue, left_out
-    )
+    makers: dict[str, Callable[[Queue, dict[str, int]], Iterable[bytes]]] = {
+        "trajectories": _accepted,
+        "pairs": _pairs,
+        "step_labels": _marks,
+    }
+    lines = makers[dataset.kind](queue, left_out)
     counts = progress_of(queue, user).counts
     source: dict[str, Any] = {"kind": "labels", "queue": queue.pk, "run": queue.run_id, **counts}
     source["reviewers"] = _reviewers(queue, StepMark if dataset.kind == "step_labels" else Verdict)
-    return add_dataset_version(
-        dataset,
-        user,
-        lines,
-        source=source | ({"left_out": left_out} if left_out else {}),
-        note=f"From the review queue {queue.name}",
-    )
+
+    def told() -> Iterator[bytes]:
+        yield from lines
+        if left_out:  # all of it is known once the last line is made, before the version is stored
+            source["left_out"] = left_out
+
+    note = f"From the review queue {queue.name}"
+    return add_dataset_version(dataset, user, told(), source=source, note=note)
 
 
 @transaction.atomic
@@ -107,20 +111,21 @@ def _verdicts(item: QueueItem) -> list[dict[str, Any]]:
     ]
 
 
-def _accepted(queue: Queue, left_out: dict[str, int]) -> list[bytes]:
-    lines = []
+def _accepted(queue: Queue, left_out: dict[str, int]) -> Iterator[bytes]:
+    """One at a time: a trajectory may have hundreds of megabytes, and a queue thousands of them."""
+    rows = 0
     for item in _items(queue, ["accepted"]):
         record = _whole(item.trajectory, left_out)
         if record is None:
             continue
         review = {"queue": queue.pk, "run": item.trajectory.run_id, "verdicts": _verdicts(item)}
-        lines.append(_line(record.to_dict() | {"review": review}))
-    if not lines:
+        rows += 1
+        yield _line(record.to_dict() | {"review": review})
+    if not rows:
         raise conflict(
             f"No trajectory of this queue is accepted and stored: there would be no rows"
             f"{_told(left_out)}."
         )
-    return lines
 
 
 def _pairs(queue: Queue, left_out: dict[str, int]) -> list[bytes]:
