@@ -21,6 +21,7 @@ TRUNCATED = (
     "Remove this field; a lower temperature narrows the distribution."
 )
 KINDS = ", ".join(repr(one.model_fields["kind"].default) for one in get_args(get_args(Stage)[0]))
+TOO_DEEP = "This is nested too deeply for a spec."
 NOT_OFFERED = dict.fromkeys(("rollout.top_p", "rollout.top_k", "rollout.min_p"), TRUNCATED)
 
 
@@ -58,7 +59,7 @@ def load_spec(text: str) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     except (yaml.YAMLError, ValueError) as error:
         return None, [SpecProblem("", f"This is not valid YAML: {error}")]
     except RecursionError:
-        return None, [SpecProblem("", "This is nested too deeply for a spec.")]
+        return None, [SpecProblem("", TOO_DEEP)]
     if not isinstance(data, dict):
         kind = type(data).__name__
         return None, [SpecProblem("", f"A spec is a mapping of fields to values, not {kind}.")]
@@ -77,6 +78,8 @@ def problems_of(data: dict[str, Any]) -> tuple[ExperimentSpec | None, list[SpecP
         return None, [_problem(item) for item in error.errors(include_url=False)]
     except (TypeError, ValueError) as error:
         return None, [SpecProblem("", f"A spec holds plain values only: {error}")]
+    except RecursionError:
+        return None, [SpecProblem("", TOO_DEEP)]
     problems = [
         SpecProblem(path, pair.message) for pair in disagreements(spec) for path in pair.paths
     ]

@@ -7,7 +7,8 @@ from typing import Any
 import yaml
 from django.conf import settings
 
-from engine.spec.loading import PlainLoader
+from engine.spec.loading import TOO_DEEP, PlainLoader
+from webapp.experiments.spec_text import check_length
 from webapp.problems import RefusedError, invalid_field
 
 
@@ -62,12 +63,13 @@ def with_overrides(recipe: str | dict[str, Any], overrides: dict[str, Any]) -> d
 
 
 def _parsed(text: str) -> Any:
+    check_length(text)
     try:
         return yaml.load(text, PlainLoader)
     except (yaml.YAMLError, ValueError) as error:
         raise RefusedError(f"This is not valid YAML: {error}") from None
     except RecursionError:
-        raise RefusedError("This is nested too deeply for a spec.") from None
+        raise RefusedError(TOO_DEEP) from None
 
 
 def _child(place: Any, step: str, path: str) -> Any:

@@ -1,12 +1,31 @@
 """Editing a spec's YAML in place, so that a person's comments and order stay as written."""
 
+import json
 from typing import Any
 
 import yaml
 
+from engine.spec.loading import TOO_DEEP
+from webapp.problems import RefusedError
+
+MAX_SPEC = 200_000  # characters of YAML or JSON
 Span = tuple[int, int]
 # Written in C where it is built; for lines and values only, since it counts places otherwise.
 FAST: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def check_length(spec: str | dict[str, Any]) -> None:
+    """Before anything else is done with it. Raises RefusedError: 413, or of what is too deep."""
+    try:
+        length = len(spec) if isinstance(spec, str) else len(json.dumps(spec, default=str))
+    except RecursionError:
+        raise RefusedError(TOO_DEEP) from None
+    if length > MAX_SPEC:
+        raise RefusedError(
+            f"A spec has at most {MAX_SPEC:,} characters, not {length:,}: put what is that long "
+            "into a dataset, and name its version in a stage.",
+            status=413,
+        )
 
 
 def lines_of(text: str) -> dict[str, int]:

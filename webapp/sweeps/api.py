@@ -11,6 +11,7 @@ from webapp.accounts.models import Role
 from webapp.experiments import recipes
 from webapp.experiments.api import presets
 from webapp.experiments.api.schemas import ExperimentRef
+from webapp.experiments.spec_text import check_length
 from webapp.paging import keyset
 from webapp.problems import RefusedError
 from webapp.rest.schemas import Cursor, Limit, Person, ProjectRef
@@ -219,6 +220,7 @@ def _base(data: PreviewIn, actor: access.Actor) -> dict[str, Any]:
         preset = presets.find(data.preset, actor, data.project)
         return recipes.with_overrides(preset.text, data.overrides)
     assert data.spec is not None
+    check_length(data.spec)
     return recipes.with_overrides(data.spec, data.overrides)
 
 

@@ -10,7 +10,6 @@ from django.http import QueryDict
 
 from engine.spec import load_spec
 from webapp.experiments import spec_text
-from webapp.experiments.services.launch import MAX_SPEC, too_long
 from webapp.problems import FieldProblem, RefusedError
 
 KINDS = ("choice", "loguniform", "uniform", "int")
@@ -101,8 +100,7 @@ def placed(form: Typed, problems: list[FieldProblem]) -> list[tuple[str, str]]:
 
 def base_of(form: Typed) -> dict[str, Any]:
     """The spec as data. Raises RefusedError where the text is no mapping."""
-    if len(form.text) > MAX_SPEC:
-        raise RefusedError(too_long(len(form.text)), status=413)
+    spec_text.check_length(form.text)
     data = spec_text.data_of(form.text)
     if not isinstance(data, dict):
         _, problems = load_spec(form.text)

@@ -17,9 +17,8 @@ from webapp.accounts.models import Project, User
 from webapp.experiments import services
 from webapp.experiments.models import DatasetVersion, RewardSchemeVersion, Run
 from webapp.experiments.recipes import recipes
-from webapp.experiments.services.launch import MAX_SPEC
 from webapp.experiments.services.schemes import check_definition
-from webapp.experiments.spec_text import set_block
+from webapp.experiments.spec_text import MAX_SPEC, set_block
 from webapp.experiments.stored import with_dataset, with_reward
 from webapp.problems import RefusedError
 
@@ -240,6 +239,8 @@ def test_a_spec_beyond_the_limit_is_refused_with_what_to_do(
         checked(page, project, text=text),
         api("POST", "runs", {"spec": text}),
         api("POST", "runs", {"spec": {**SPEC, "description": "y" * MAX_SPEC}}),
+        api("POST", "specs/validate", {"text": text}),
+        api("POST", "specs/validate", {"spec": {**SPEC, "description": "y" * MAX_SPEC}}),
     ):
         assert answer.status_code == 413
         assert re.search(
@@ -248,6 +249,15 @@ def test_a_spec_beyond_the_limit_is_refused_with_what_to_do(
     answer = page.post(f"/projects/{project.pk}/launch/", {"text": text})
     assert answer.status_code == 413
     assert not Run.objects.exists()
+
+
+@pytest.mark.parametrize("depth", [300, 700, 930])
+def test_data_that_is_nested_deeply_is_refused(api: Api, owner: User, depth: int) -> None:
+    spec: Any = "x"
+    for _ in range(depth):
+        spec = [spec]
+    for path in ("specs/validate", "runs"):
+        assert api("POST", path, {"spec": {**SPEC, "description": spec}}).status_code < 500
 
 
 @pytest.mark.parametrize("depth", [300, 990, 1100, 20_000])

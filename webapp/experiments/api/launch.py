@@ -12,6 +12,7 @@ from webapp.experiments import queries, recipes, services
 from webapp.experiments.api import checkpoints, presets, runs, schemas
 from webapp.experiments.models import RewardSchemeVersion, Run
 from webapp.experiments.planning import planned
+from webapp.experiments.spec_text import check_length
 from webapp.experiments.stored import definition_of
 from webapp.problems import RefusedError, invalid_field
 
@@ -61,6 +62,7 @@ class Validation(Schema):
 @router.post("/specs/validate", response=Validation)
 def validate_spec(request: HttpRequest, data: SpecIn) -> Any:
     """What is wrong with a spec, by field path, or else what its run takes; nothing is launched."""
+    check_length(data.text if data.text is not None else data.spec or {})
     if data.text is not None:
         spec, problems = load_spec(data.text)
     else:
@@ -152,6 +154,7 @@ def _spec_data(data: LaunchIn, actor: access.Actor) -> str | dict[str, Any]:
         preset = presets.find(data.preset, actor, data.project)
         return recipes.with_overrides(preset.text, data.overrides)
     assert data.spec is not None
+    check_length(data.spec)
     if not data.overrides:
         return data.spec
     return recipes.with_overrides(data.spec, data.overrides)

@@ -14,7 +14,7 @@ from webapp.experiments import services, stored
 from webapp.experiments.models import Experiment, Preset, Run
 from webapp.experiments.pages.launch_start import Start, sorted_recipes, start_of
 from webapp.experiments.services import Launch
-from webapp.experiments.services.launch import MAX_SPEC
+from webapp.experiments.spec_text import MAX_SPEC
 from webapp.pages import page_of, show, whole_number
 from webapp.problems import RefusedError
 

@@ -13,7 +13,6 @@ from webapp.experiments import services, spec_text, stored
 from webapp.experiments.models import RewardSchemeVersion, Run
 from webapp.experiments.planning import planned
 from webapp.experiments.queries import config_differences
-from webapp.experiments.services.launch import MAX_SPEC, too_long
 from webapp.experiments.services.stage_datasets import dataset_problems
 from webapp.pages import page_of
 from webapp.problems import RefusedError
@@ -36,8 +35,10 @@ def check(request: HttpRequest, project: Project) -> HttpResponse:
         text, changes = str(given["text"]), list(given.get("changes") or [])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return JsonResponse({"detail": "Expected JSON with a text."}, status=400)
-    if len(text) > MAX_SPEC:
-        return JsonResponse({"detail": too_long(len(text))}, status=413)
+    try:
+        spec_text.check_length(text)
+    except RefusedError as refused:
+        return JsonResponse({"detail": refused.detail}, status=refused.status)
     for change in changes[:MOST_CHANGES]:
         text = _changed(text, change, request, project)
     spec, problems = load_spec(text)

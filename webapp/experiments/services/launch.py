@@ -1,6 +1,5 @@
 """From a spec to a queued run: validated, frozen, and linked to what it was launched with."""
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +20,10 @@ from webapp.experiments.services.fork import check_start, lock_checkpoint
 from webapp.experiments.services.queueing import check_priority
 from webapp.experiments.services.schemes import version_of
 from webapp.experiments.services.stage_datasets import find_stage_datasets, keep_stage_datasets
+from webapp.experiments.spec_text import check_length
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 
 DEMO_RECIPE = "kg-search"
-MAX_SPEC = 200_000  # characters of YAML or JSON
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,7 @@ class Launch:
 
 def check_spec(spec: str | dict[str, Any]) -> ExperimentSpec:
     """The spec in YAML text or parsed data. Raises RefusedError with every problem's field path."""
-    length = len(spec) if isinstance(spec, str) else len(json.dumps(spec, default=str))
-    if length > MAX_SPEC:
-        raise RefusedError(too_long(length), status=413)
+    check_length(spec)
     found, problems = load_spec(spec) if isinstance(spec, str) else problems_of(spec)
     if found is None:
         raise RefusedError(
@@ -55,13 +52,6 @@ def check_spec(spec: str | dict[str, Any]) -> ExperimentSpec:
             [FieldProblem(problem.path, problem.message) for problem in problems],
         )
     return found
-
-
-def too_long(length: int) -> str:
-    return (
-        f"A spec has at most {MAX_SPEC:,} characters, not {length:,}: put what is that long into a "
-        "dataset, and name its version in a stage."
-    )
 
 
 @transaction.atomic

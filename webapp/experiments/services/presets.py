@@ -7,7 +7,7 @@ from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Preset
 from webapp.experiments.services.edit import checked_name
-from webapp.experiments.services.launch import MAX_SPEC, too_long
+from webapp.experiments.spec_text import check_length
 from webapp.problems import FieldProblem, RefusedError, conflict
 
 
@@ -21,8 +21,7 @@ def save_preset(
     unless the preset of that name shall be replaced.
     """
     name = checked_name(name)
-    if len(text) > MAX_SPEC:
-        raise RefusedError(too_long(len(text)), status=413)
+    check_length(text)
     _, problems = load_spec(text)
     if problems:
         raise RefusedError(

@@ -11,7 +11,8 @@ from webapp import queue
 from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
 from webapp.experiments.recipes import with_overrides
-from webapp.experiments.services.launch import MAX_SPEC, find_experiment, too_long
+from webapp.experiments.services.launch import find_experiment
+from webapp.experiments.spec_text import check_length
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 from webapp.sweeps.models import Sweep
 from webapp.sweeps.plan import SweepPlan, read_plan
@@ -55,8 +56,7 @@ def preview(base: dict[str, Any], plan: dict[str, Any]) -> Preview:
     Paths of the plan are as in it ("space.0.low"); what the spec says against all combinations
     stands at the field that varies, or at the spec's own path ("stages.1.steps").
     """
-    if (length := len(json.dumps(base, default=str))) > MAX_SPEC:
-        raise RefusedError(too_long(length), status=413)
+    check_length(base)
     found, problems = read_plan(plan)
     if found is None:
         raise RefusedError("This sweep cannot be launched.", problems)
