@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 from engine.records.trajectory import Reward, Trajectory
 from engine.rewards.scheme import RewardScheme
@@ -103,11 +102,13 @@ class Tally:
         else:
             heapq.heappushpop(heap, entry)
 
-    def result(self) -> Backtest:
+    def result(self, look: Callable[[], None] = lambda: None) -> Backtest:
+        """`look` is called again and again: pairs grow with the square of a group, and who waits
+        may want to stop by raising in it."""
         old, new = self._old.rewards(), self._new.rewards()
         edges = _edges([value for value in (*old, *new) if value is not None])
         several = [members for members in self._groups.values() if len(members) > 1]
-        pairs = [_order_of_pairs(members, old, new) for members in several]
+        pairs = [_order_of_pairs(members, old, new, look) for members in several]
         return Backtest(
             edges=edges,
             old=self._old.distribution(edges),
@@ -171,7 +172,10 @@ class _Grades:
 
 
 def _order_of_pairs(
-    members: Sequence[int], old: Sequence[float | None], new: Sequence[float | None]
+    members: Sequence[int],
+    old: Sequence[float | None],
+    new: Sequence[float | None],
+    look: Callable[[], None],
 ) -> tuple[int, int]:
     """Pairs that flip, and pairs in strict order under the old scheme."""
     both = [
@@ -180,10 +184,12 @@ def _order_of_pairs(
         if before is not None and after is not None
     ]
     flips = ordered = 0
-    for (old_a, new_a), (old_b, new_b) in combinations(both, 2):
-        in_order = differ(old_a, old_b)
-        ordered += in_order
-        flips += in_order and differ(new_a, new_b) and (old_a < old_b) != (new_a < new_b)
+    for place, (old_a, new_a) in enumerate(both):
+        look()
+        for old_b, new_b in both[place + 1 :]:
+            in_order = differ(old_a, old_b)
+            ordered += in_order
+            flips += in_order and differ(new_a, new_b) and (old_a < old_b) != (new_a < new_b)
     return flips, ordered
 
 

@@ -57,9 +57,13 @@ def work(working: Working) -> dict[str, Any]:
         working.log(f"{count} left out: {reason}")
     if not len(tally):
         raise RefusedError("None of the trajectories could be read: the log says why.")
-    working.progress(total, total, "Counting")
+
+    def look() -> None:
+        working.progress(total, total, "Counting")
+
+    look()
     return {
-        **asdict(tally.result()),
+        **asdict(tally.result(look)),
         "trajectories": len(tally),
         "unread": dict(unread.most_common(MOST_REASONS)),
         "seconds": time.monotonic() - began,
@@ -121,6 +125,8 @@ def trajectory_of(row: dict[str, Any]) -> Trajectory:
 
     Raises KeyError for what a term reads, TypeError or ValueError for what is of another form.
     """
+    if not all(isinstance(row[name], str) for name in ("prompt", "answer")):
+        raise TypeError("prompt and answer are texts: nothing would be as right as no answer")
     steps = [
         {"index": index, "segment": 0, "start": 0, "stop": 0, "call": None, **step}
         for index, step in enumerate(row["steps"])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from engine.records.trajectory import Reward, Segment, StopReason, Trajectory
 from engine.rewards import RewardCurriculum, RewardScheme, RewardTerm, backtest
+from engine.rewards.backtest import Tally
 from tests.engine.rewards.samples import step, trajectory
 
 OLD, NEW = RewardScheme(name="old"), RewardScheme(name="new")
@@ -129,3 +130,19 @@ def test_a_curriculum_is_graded_where_its_ramp_ends() -> None:
 def test_nothing_to_grade_is_not_zero() -> None:
     found = run([])
     assert found.edges == [] and found.old.mean is None and found.old.counts == []
+
+
+def test_who_waits_for_a_large_group_may_stop() -> None:
+    tally = Tally()
+    for index in range(50):
+        tally.add(str(index), "task", "one group", Reward(float(index), True), Reward(0.0, True))
+    calls = 0
+
+    def look() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        tally.result(look)

@@ -205,6 +205,8 @@ def test_a_dataset_is_graded_like_the_runs_that_it_came_from(project: Project, o
         json.dumps({"id": "x", "prompt": "p", "steps": []}).encode(),
         json.dumps({"id": "y", "prompt": "p", "answer": "a", "stop_reason": "?", "steps": []})
         .encode(),
+        json.dumps({"id": "z", "prompt": "p", "answer": None, "stop_reason": "answered",
+                    "steps": []}).encode(),
     ]  # fmt: skip
     rows = [*rows_of(made), *foreign]
     version = services.add_dataset_version(dataset, owner, rows, source={"kind": "upload"})
@@ -212,7 +214,7 @@ def test_a_dataset_is_graded_like_the_runs_that_it_came_from(project: Project, o
     result = done(asked(project, owner, dataset=version, against=scheme))
     expected = naive(OLD, made)
     assert result["trajectories"] == 24
-    assert sum(result["unread"].values()) == 2 and "the row has no answer" in result["unread"]
+    assert sum(result["unread"].values()) == 3 and "the row has no answer" in result["unread"]
     assert (result["flips"], result["groups"]) == (expected["flips"], expected["groups"])
     assert result["new"]["counts"] == expected["new"]["counts"]
 
