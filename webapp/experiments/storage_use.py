@@ -183,6 +183,8 @@ def policies() -> list[dict[str, Any]]:
         (_("Samples of devices"), days % {"n": pruning.DEVICES_KEPT.days}),
         (_("Jobs that measured or pruned"), days % {"n": pruning.JOBS_KEPT.days}),
         (_("Invitations and login links"), days % {"n": pruning.LINKS_KEPT.days}),
+        (_("Deliveries of webhooks"), days % {"n": pruning.LINKS_KEPT.days}),
+        (_("Turns of running episodes, for those who follow them"), _("after half an hour")),
         (_("Answers kept for repeated calls"), _("after a day")),
     ]
     return [{"what": what, "kept": kept} for what, kept in found]
