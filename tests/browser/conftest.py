@@ -59,9 +59,9 @@ def aside(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 @pytest.fixture(scope="session")
 def web(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a web process, as `up` starts it, on the tests' database."""
-    home = tmp_path_factory.mktemp("home")
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
+    home = tmp_path_factory.mktemp(f"home-{port}-")
     url = f"http://127.0.0.1:{port}"
     environment = {
         **os.environ,
@@ -114,8 +114,9 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
 @pytest.fixture
 def same_storage(web: str, settings: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Blobs that tests write are those that the web process reads."""
-    homes = tmp_path_factory.getbasetemp().glob("home*/storage")
-    place = next(homes, None) or next(tmp_path_factory.getbasetemp().glob("home*")) / "storage"
+    port = web.rpartition(":")[2]
+    home = next(tmp_path_factory.getbasetemp().glob(f"home-{port}-*"))
+    place = home / "storage"
     settings.CARAVAN_STORAGE = str(place)
     storage._place.cache_clear()
 

@@ -44,6 +44,6 @@ def test_a_worker_hours_off_breaks_no_page(driver: Driver, page: Client) -> None
     for hours in HOURS_OFF:
         report(driver, hours, driver.run.created_at.timestamp())
     for route, _ in pages():
-        if route.startswith("runs/<str:pk>/"):
+        if route.startswith("runs/<str:pk>/") and route.count("<") == 1:
             response = page.get("/" + fill(route, {"runs": driver.run.pk}))
             assert response.status_code < 500, route

@@ -71,6 +71,8 @@ def test_a_megabyte_of_config_is_kept_and_compared(api: Api, project: Project, p
         runs.append(json.loads(answer.content)["run_id"])
     assert len(json.dumps(Run.objects.get(pk=runs[0]).spec)) > 950_000
     assert page.get(f"/runs/{runs[0]}/config").status_code == 200
-    shown = page.get(f"/projects/{project.pk}/compare/?runs={','.join(runs)}").content.decode()
+    address = f"/projects/{project.pk}/compare/?runs={','.join(runs)}"
+    assert len(page.get(address).content) < 200_000
+    shown = page.get(f"{address}&part=config").content.decode()
     assert "field_7" in shown and "field_8" not in shown
     assert len(shown) < 200_000
