@@ -14,10 +14,11 @@ from django.utils.functional import Promise
 from django.utils.module_loading import import_string
 from django.utils.translation import gettext_lazy as _
 
-from webapp.accounts.models import Role
+from webapp.accounts.models import Membership, Role
 from webapp.experiments.models import Job
 from webapp.experiments.services import jobs as services
 from webapp.plain_text import storable
+from webapp.problems import RefusedError
 
 WRITE_EVERY_S = 0.5
 LOG_CHARS = 200_000
@@ -43,6 +44,23 @@ KINDS: dict[str, Kind] = {
 
 def work_of(kind: str) -> "Callable[[Working], dict[str, Any]]":
     return cast("Callable[[Working], dict[str, Any]]", import_string(KINDS[kind].work))
+
+
+def check_asker(job: Job) -> None:
+    """Whether who asked for a job may still do that; it may have waited for long.
+
+    Raises RefusedError.
+    """
+    needed = KINDS[job.kind].role
+    member = Membership.objects.filter(
+        project=job.project_id, user=job.created_by_id, user__is_active=True
+    ).first()
+    if member is None or Role(member.role).rank < needed.rank:
+        raise RefusedError(
+            f"This needs the role {needed.value}, which {job.created_by or 'who asked for it'} "
+            "no longer holds. Somebody who holds it can do it again.",
+            status=403,
+        )
 
 
 class Working:

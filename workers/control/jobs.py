@@ -8,7 +8,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import Error, connection
 
 from webapp.experiments import services
-from webapp.experiments.jobs import CancelledError, Working, work_of
+from webapp.experiments.jobs import CancelledError, Working, check_asker, work_of
 from webapp.experiments.models import Job, State
 from webapp.problems import RefusedError
 
@@ -37,6 +37,7 @@ def _do(job: Job) -> None:
     """Ends the job whatever happens; what a user caused is told as it is."""
     working = Working(job)
     try:
+        check_asker(job)
         result = work_of(job.kind)(working)
         working.write()
         services.end_job(job.pk, job.claim, State.SUCCEEDED, result=result)

@@ -68,6 +68,16 @@ async function click(event) {
   for (const open of all("details.menu[open]")) if (!open.contains(target)) open.removeAttribute("open");
 }
 
+/** Escape closes the navigation of a narrow screen. @param {KeyboardEvent} event */
+function closeMenu(event) {
+  const sidebar = document.getElementById("sidebar");
+  if (event.key !== "Escape" || !sidebar?.hasAttribute("data-open")) return;
+  sidebar.removeAttribute("data-open");
+  const menu = /** @type {HTMLElement|null} */ (one("[data-menu]"));
+  menu?.setAttribute("aria-expanded", "false");
+  menu?.focus();
+}
+
 /** A form that asks before it acts. @param {SubmitEvent} event */
 function confirmFirst(event) {
   const form = /** @type {HTMLFormElement} */ (event.target);
@@ -103,6 +113,7 @@ function listenToHtmx() {
 document.addEventListener("change", chooseTheme);
 document.addEventListener("change", sendOnChange);
 document.addEventListener("click", click);
+document.addEventListener("keydown", closeMenu);
 document.addEventListener("submit", confirmFirst);
 document.addEventListener("submit", noteQuery);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new CustomEvent("themechange")));

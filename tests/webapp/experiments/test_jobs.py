@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from tests.webapp.support import Api
 from webapp import queue
-from webapp.accounts.models import AuditEntry, Project, User
+from webapp.accounts.models import AuditEntry, Membership, Project, Role, User
 from webapp.experiments import services
 from webapp.experiments.jobs import KINDS, LOG_CHARS, CancelledError, Kind, Working
 from webapp.experiments.models import Job, State
@@ -73,6 +73,20 @@ def test_it_does_a_job_and_keeps_what_came_of_it(start: Any) -> None:
     said = [line.split(" ", 1)[1] for line in job.log.splitlines()]
     assert said == ["step 0", "step 1", "step 2"]
     assert job.started_at is not None and job.ended_at is not None
+
+
+def test_it_does_nothing_for_somebody_who_lost_the_role_meanwhile(
+    start: Any, project: Project, owner: User
+) -> None:
+    job, again = start(), start()
+    Membership.objects.filter(project=project, user=owner).update(role=Role.VIEWER)
+    worker.work(job.pk)
+    Membership.objects.filter(project=project, user=owner).delete()
+    worker.work(again.pk)
+    for one in (job, again):
+        one.refresh_from_db()
+        assert one.state == "failed" and "needs the role editor" in one.state_reason
+    assert CALLED == []
 
 
 def test_a_message_that_comes_twice_changes_nothing(start: Any) -> None:
