@@ -10,7 +10,8 @@ from typing import Any
 import yaml
 import zstandard
 from django.db.models import Count, FloatField, Max, Q, QuerySet, Value
-from django.db.models.functions import Coalesce, NullIf
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast, Coalesce, NullIf
 from django.utils import timezone
 
 from webapp import storage
@@ -25,7 +26,7 @@ from webapp.experiments.models import (
     Stage,
     StageDataset,
 )
-from webapp.monitoring.headline import metric_named
+from webapp.monitoring.headline import METRICS, metric_named
 from webapp.monitoring.models import Series
 from webapp.paging import Page, keyset
 from webapp.problems import invalid_field
@@ -58,8 +59,12 @@ def list_runs(
     if word in SORTS:
         return keyset(runs, (sign + SORTS[word], sign + "id"), cursor, limit)
     last = Value("-Infinity" if sign else "Infinity", output_field=FloatField())
-    runs = with_metric(runs, metric_named(word), "sorted_by")
-    finite = NullIf("sorted_by", Value("NaN", output_field=FloatField()))
+    metric = metric_named(word)
+    if metric in METRICS:  # what the list shows; to look at each run's series takes longer
+        finite: Any = Cast(KeyTextTransform(metric, "headline"), FloatField())
+    else:
+        runs = with_metric(runs, metric, "sorted_by")
+        finite = NullIf("sorted_by", Value("NaN", output_field=FloatField()))
     runs = runs.annotate(sort_value=Coalesce(finite, last))
     return keyset(runs, (sign + "sort_value", sign + "id"), cursor, limit)
 

@@ -138,13 +138,16 @@ def runs(launch: Launcher, project: Project, owner: User) -> dict[str, Run]:
         created_at=timezone.now() - timedelta(days=400), notes="with Quotation marks"
     )
     for run, value in [(plain, 0.4), (long, 0.8), (sft_only, float("nan"))]:
-        Series.objects.create(
-            run=run,
-            attempt=run.attempts.get(),
-            name=metric_named("success"),
-            axis="trainer_step",
-            last_value=value,
-        )
+        for name in (metric_named("success"), "own/metric"):
+            Series.objects.create(
+                run=run,
+                attempt=run.attempts.get(),
+                name=name,
+                axis="trainer_step",
+                last_value=value,
+            )
+    Run.objects.filter(pk=plain.pk).update(headline={metric_named("success"): 0.4})
+    Run.objects.filter(pk=long.pk).update(headline={metric_named("success"): 0.8})
     return {"plain": plain, "sft": sft_only, "long": long}
 
 
@@ -225,6 +228,8 @@ def test_any_text_is_a_filter_or_a_problem(owner: User, q: str) -> None:
         ("success", ["plain", "long", "sft"]),
         ("name", ["long", "plain", "sft"]),
         ("created", ["long", "plain", "sft"]),
+        ("-own/metric", ["long", "plain", "sft"]),
+        ("own/metric", ["plain", "long", "sft"]),
     ],
 )
 def test_runs_are_sorted_with_missing_values_last(
