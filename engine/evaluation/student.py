@@ -45,8 +45,8 @@ def mean_difference(one: Sample, base: Sample, confidence: float = 0.95) -> Inte
     value, variance = one.mean - base.mean, sum(parts)
     if variance == 0:
         return Interval(value, value, value)
-    degrees = variance**2 / sum(
-        part**2 / (of.n - 1) for part, of in zip(parts, (one, base), strict=True)
+    degrees = 1 / sum(  # by shares: squares of small variances would be zero
+        (part / variance) ** 2 / (of.n - 1) for part, of in zip(parts, (one, base), strict=True)
     )
     half = quantile(0.5 + confidence / 2, degrees) * math.sqrt(variance)
     return Interval(value, value - half, value + half)

@@ -80,6 +80,10 @@ def test_a_difference_is_welchs() -> None:
     assert (found.value, found.lower, found.upper) == pytest.approx((0.1, 0.1 - half, 0.1 + half))
     same = mean_difference(sample([1.0, 1.0]), sample([0.5, 0.5]))
     assert same is not None and (same.lower, same.upper) == (0.5, 0.5)
+    tiny = mean_difference(sample([0.0, 1e-90, 2e-90]), sample([0.0, 1e-90, 2e-90]))
+    assert tiny is not None and tiny.upper == pytest.approx(
+        quantile(0.975, 4) * math.sqrt(2 / 3) * 1e-90
+    )
 
 
 @given(VALUES, VALUES)
