@@ -119,7 +119,7 @@ def test_who_is_removed_loses_the_projects_tokens(
 def test_a_token_is_shown_once_and_stored_hashed(owner: User) -> None:
     token, text = services.create_token(owner, "laptop")
     assert text.startswith(f"cvn_{token.prefix}_")
-    secret = text.rsplit("_", 1)[1]
+    secret = text.split("_", 2)[2]
     assert secret not in str(ApiToken.objects.values())
     found = credentials.find_api_token(text)
     assert found is not None and found.user == owner
