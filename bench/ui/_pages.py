@@ -18,16 +18,19 @@ def compare(place: Place) -> list[Figure]:
     runs = [run["id"] for run in found if run["name"] != "live"][:COMPARED]
     address = f"/projects/{place.project()}/compare/?runs={','.join(runs)}"
     times = []
-    for _ in range(TIMES):
+    for _ in range(1 + TIMES):  # the first one loads the server's code and plans
         with place.page() as page:
             page.goto(address)
             times.append(page.evaluate(READY) / 1000)
             drawn = page.locator(".panel .js-plotly-plot").count()
     setup = (
         f"{len(runs)} runs; median of {TIMES} openings with an empty cache, from the navigation to "
-        f"performance.mark('ready'); {drawn} panels drawn by then"
+        f"performance.mark('ready'); {drawn} panels drawn by then; the very first opening after the "
+        f"server's start took {times[0]:.2f} s"
     )
-    return [Figure("ui", "compare_20_runs_ready_s", median(times), "s", "at most 1.5", setup=setup)]
+    return [
+        Figure("ui", "compare_20_runs_ready_s", median(times[1:]), "s", "at most 1.5", setup=setup)
+    ]
 
 
 def replay(place: Place) -> list[Figure]:
