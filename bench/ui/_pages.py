@@ -25,8 +25,8 @@ def compare(place: Place) -> list[Figure]:
             drawn = page.locator(".panel .js-plotly-plot").count()
     setup = (
         f"{len(runs)} runs; median of {TIMES} openings with an empty cache, from the navigation to "
-        f"performance.mark('ready'); {drawn} panels drawn by then; the very first opening after the "
-        f"server's start took {times[0]:.2f} s"
+        f"performance.mark('ready'); {drawn} panels drawn by then; the first opening after "
+        f"the server's start took {times[0]:.2f} s"
     )
     return [
         Figure("ui", "compare_20_runs_ready_s", median(times[1:]), "s", "at most 1.5", setup=setup)
