@@ -1,6 +1,5 @@
 """Everything that people ask of a Caravan server, as plain calls. Answers are those of the API."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
@@ -118,19 +117,6 @@ class Client(JobCalls, PresetCalls, QueueCalls):
         path = f"/checkpoints/{quote(checkpoint, safe='')}/evaluate"
         return dict(self.http.post(path, wanted))
 
-    def runs(
-        self,
-        q: str = "",
-        *,
-        sort: str = "-created",
-        project: str | None = None,
-        archived: bool = False,
-        limit: int = 50,
-    ) -> list[dict[str, Any]]:
-        """Runs by the filter language (`status:running success>0.5 tag:baseline`), newest first."""
-        query = {"q": q, "sort": sort, "project": project, "archived": archived}
-        return list(self.http.paged("/runs", limit, query))
-
     def run_groups(
         self,
         by: str = "variant",
@@ -164,20 +150,6 @@ class Client(JobCalls, PresetCalls, QueueCalls):
         """A run with its spec, attempts and stages."""
         found: dict[str, Any] = self.http.get(f"/runs/{self.run_id(run)}")
         return found
-
-    def run_id(self, run: str) -> str:
-        """The id of a run that is named by id or by name. Raises RefusedError."""
-        if run.startswith("run_"):
-            return quote(run, safe="")
-        words = shlex.quote(f"name:{run}")
-        named = self.runs(words) + self.runs(words, archived=True)
-        found = [one for one in named if one["name"] == run]
-        if not found:
-            raise RefusedError(f"There is no run named {run!r}: `caravan runs` lists them.")
-        if len(found) > 1:
-            ids = ", ".join(one["id"] for one in found[:5])
-            raise RefusedError(f"Several runs are named {run!r}: use an id, as {ids}.")
-        return str(found[0]["id"])
 
     def stop(self, run: str) -> dict[str, Any]:
         """Ask a run to save a checkpoint and end; one that waits in the queue ends at once."""

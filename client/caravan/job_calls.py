@@ -4,15 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from caravan.http import Http
+from caravan.run_calls import RunCalls
 
 
-class JobCalls:
-    http: Http
-
-    def run_id(self, run: str) -> str:
-        raise NotImplementedError
-
+class JobCalls(RunCalls):
     def jobs(
         self, kind: str = "", state: str = "", project: str | None = None, limit: int = 20
     ) -> list[dict[str, Any]]:

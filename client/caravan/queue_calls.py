@@ -4,16 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from caravan.http import Http
 from caravan.naming import one_named
+from caravan.run_calls import RunCalls
 
 
-class QueueCalls:
-    http: Http
-
-    def run_id(self, run: str) -> str:
-        raise NotImplementedError
-
+class QueueCalls(RunCalls):
     def queue(self, project: str | None = None) -> list[dict[str, Any]]:
         """Queued runs, project by project, in the order in which they start."""
         return list(self.http.get("/run-queue", project=project))

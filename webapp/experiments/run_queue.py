@@ -9,7 +9,7 @@ from django.db.models import Count, Q
 
 from webapp.accounts.access import Actor, visible
 from webapp.accounts.models import Project
-from webapp.experiments.models import Attempt, Run, State
+from webapp.experiments.models import HEAVY_BY_RUN, Attempt, Run, State
 from webapp.experiments.states import HOLDS_A_PLACE, QUEUE_ORDER
 
 PLACES = ("up", "down", "front")
@@ -84,9 +84,7 @@ def run_queue(actor: Actor, project: str | None = None) -> list[Queued]:
     rows = waiting.select_related("run__project", "run__experiment", "run__created_by").order_by(
         "run__project__name", "run__project_id", *QUEUE_ORDER
     )
-    rows = rows.defer(
-        "run__spec", "run__full_spec", "run__summary", "run__notes"
-    )  # a megabyte each
+    rows = rows.defer(*HEAVY_BY_RUN)
     free = {one.project.pk: one.free for one in places(actor)}
     placed = dict.fromkeys(free, 0)
     found = []

@@ -11,9 +11,7 @@ from webapp.accounts.models import Role
 from webapp.experiments import recipes
 from webapp.experiments.api import presets
 from webapp.experiments.api.schemas import ExperimentRef
-from webapp.experiments.spec_text import check_length
 from webapp.paging import keyset
-from webapp.problems import RefusedError
 from webapp.rest.schemas import Cursor, Limit, Person, ProjectRef
 from webapp.sweeps import queries, services
 from webapp.sweeps.models import Sweep
@@ -211,17 +209,7 @@ def _plan(data: PlanIn) -> dict[str, Any]:
 
 def _base(data: PreviewIn, actor: access.Actor) -> dict[str, Any]:
     """The spec that varies, as data. Raises RefusedError."""
-    given = [name for name in ("spec", "recipe", "preset") if getattr(data, name) is not None]
-    if len(given) != 1:
-        raise RefusedError("Give exactly one of spec, recipe and preset.")
-    if data.recipe is not None:
-        return recipes.with_overrides(recipes.recipe(data.recipe).text, data.overrides)
-    if data.preset is not None:
-        preset = presets.find(data.preset, actor, data.project)
-        return recipes.with_overrides(preset.text, data.overrides)
-    assert data.spec is not None
-    check_length(data.spec)
-    return recipes.with_overrides(data.spec, data.overrides)
+    return recipes.with_overrides(presets.given_spec(data, actor), data.overrides)
 
 
 def _row(row: queries.SweepRow) -> dict[str, Any]:

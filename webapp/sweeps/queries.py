@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from django.db.models import Count, Max, Min, Q, QuerySet
 
 from webapp.accounts.access import Actor, visible
+from webapp.experiments.models import HEAVY_BY_RUN
 from webapp.monitoring.sparks import sparks
 from webapp.paging import keyset
 from webapp.sweeps.models import Sweep, Trial, TrialState
@@ -15,7 +16,6 @@ from webapp.sweeps.services.budget import hours_spent, steps_spent
 COMPARED = 20
 BY_NUMBER = "number"
 BY_VALUE = "value"
-HEAVY = ("run__spec", "run__full_spec", "run__summary", "run__notes")  # of a run; lists do without
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def sweep_detail(sweep: Sweep, order: str = BY_NUMBER) -> SweepDetail:
 
 
 def trials_of(sweep: Sweep) -> QuerySet[Trial]:
-    return sweep.trials.select_related("run").defer(*HEAVY).order_by("number")
+    return sweep.trials.select_related("run").defer(*HEAVY_BY_RUN).order_by("number")
 
 
 def ranked(plan: SweepPlan, trials: list[Trial]) -> list[Trial]:

@@ -14,7 +14,7 @@ from webapp.experiments.models import RewardSchemeVersion, Run
 from webapp.experiments.planning import planned
 from webapp.experiments.spec_text import check_length
 from webapp.experiments.stored import definition_of
-from webapp.problems import RefusedError, invalid_field
+from webapp.problems import invalid_field
 
 router = Router(tags=["launch"])
 
@@ -141,20 +141,11 @@ def launch_run(request: HttpRequest, data: LaunchIn) -> Any:
 
 
 def _spec_data(data: LaunchIn, actor: access.Actor) -> str | dict[str, Any]:
-    given = [name for name in ("spec", "recipe", "preset") if getattr(data, name) is not None]
-    if len(given) != 1:
-        raise RefusedError("Give exactly one of spec, recipe and preset.")
+    given = presets.given_spec(data, actor)
     if data.reward is not None:
         rows = RewardSchemeVersion.objects.select_related("scheme")
         version = access.get(rows, data.reward, actor)
         data.overrides = {"reward": definition_of(version), **data.overrides}
-    if data.recipe is not None:
-        return recipes.with_overrides(recipes.recipe(data.recipe).text, data.overrides)
-    if data.preset is not None:
-        preset = presets.find(data.preset, actor, data.project)
-        return recipes.with_overrides(preset.text, data.overrides)
-    assert data.spec is not None
-    check_length(data.spec)
-    if not data.overrides:
-        return data.spec
-    return recipes.with_overrides(data.spec, data.overrides)
+    if data.spec is not None and not data.overrides:
+        return given
+    return recipes.with_overrides(given, data.overrides)

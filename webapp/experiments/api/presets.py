@@ -1,15 +1,17 @@
 """REST of presets: recipes that a project saved."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from django.http import HttpRequest
 from ninja import Router, Schema, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import services
+from webapp.experiments import recipes, services
 from webapp.experiments.models import Preset
+from webapp.experiments.spec_text import check_length
+from webapp.problems import RefusedError
 from webapp.rest.schemas import Label, Person
 
 router = Router(tags=["presets"])
@@ -64,6 +66,28 @@ def delete_preset(request: HttpRequest, preset_id: str) -> Any:
     preset = access.get(PRESETS.all(), preset_id, actor, Role.EDITOR)
     services.delete_preset(preset, actor.user)
     return Status(204, None)
+
+
+class SpecSource(Protocol):
+    """A call's body that names what to launch in one of three ways."""
+
+    spec: str | dict[str, Any] | None
+    recipe: str | None
+    preset: str | None
+    project: str | None
+
+
+def given_spec(data: SpecSource, actor: access.Actor) -> str | dict[str, Any]:
+    """The text or data of the one that was given. Raises RefusedError, Http404."""
+    if len([one for one in (data.spec, data.recipe, data.preset) if one is not None]) != 1:
+        raise RefusedError("Give exactly one of spec, recipe and preset.")
+    if data.recipe is not None:
+        return recipes.recipe(data.recipe).text
+    if data.preset is not None:
+        return find(data.preset, actor, data.project).text
+    assert data.spec is not None
+    check_length(data.spec)
+    return data.spec
 
 
 def find(wanted: str, actor: access.Actor, project: str | None) -> Preset:

@@ -3,6 +3,8 @@
 from webapp.experiments.models.jobs import Job
 from webapp.experiments.models.runs import (
     ACTIVE_STATES,
+    HEAVY_BY_RUN,
+    HEAVY_FIELDS,
     Attempt,
     Checkpoint,
     Experiment,
@@ -23,6 +25,8 @@ from webapp.experiments.models.versions import (
 
 __all__ = [
     "ACTIVE_STATES",
+    "HEAVY_BY_RUN",
+    "HEAVY_FIELDS",
     "Attempt",
     "Checkpoint",
     "Dataset",

@@ -43,6 +43,11 @@ ACTIVE_STATES = (
 )
 
 
+# Fields of a run that may hold a megabyte each: lists of many runs do without them.
+HEAVY_FIELDS = ("spec", "full_spec", "summary", "notes")
+HEAVY_BY_RUN = tuple(f"run__{name}" for name in HEAVY_FIELDS)  # from rows that refer to a run
+
+
 class Experiment(models.Model):
     """A question: its notes, its pinned baseline, and the runs that answer it."""
 

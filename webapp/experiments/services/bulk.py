@@ -9,13 +9,12 @@ from django.utils import timezone
 from webapp import live
 from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
-from webapp.experiments.models import Run
+from webapp.experiments.models import HEAVY_FIELDS, Run
 from webapp.experiments.services.control import stop
 from webapp.experiments.services.edit import clean_tags
 from webapp.problems import RefusedError, invalid_field
 
 ACTIONS = ("tag", "untag", "stop", "archive", "unarchive")
-HEAVY = ("spec", "full_spec", "summary", "notes")  # of up to thousands of runs, and not needed
 MOST_NAMED = 200  # runs that the audit log lists by id
 
 
@@ -48,7 +47,7 @@ def change_runs(
         # As moves in the queue do, which lock runs in another order.
         Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         ids = list(runs.order_by("pk").values_list("pk", flat=True))
-        rows = Run.objects.defer(*HEAVY).select_for_update(no_key=True)
+        rows = Run.objects.defer(*HEAVY_FIELDS).select_for_update(no_key=True)
         locked = rows.filter(pk__in=ids).order_by("pk")
         found = (
             _archive(list(locked), action)
@@ -67,7 +66,7 @@ def change_runs(
 
 def _stop(user: User, runs: QuerySet[Run]) -> Changed:
     found = Changed()
-    for run in runs.filter(ended_at=None).defer(*HEAVY).order_by("pk"):
+    for run in runs.filter(ended_at=None).defer(*HEAVY_FIELDS).order_by("pk"):
         try:
             stop(run.pk, user)
             found.done += 1

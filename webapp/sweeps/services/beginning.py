@@ -6,6 +6,7 @@ from django.db import transaction
 
 from engine.spec import ExperimentSpec
 from webapp.accounts.models import Membership, Role
+from webapp.experiments.models import HEAVY_BY_RUN
 from webapp.experiments.services.launch import Launch, launch_run
 from webapp.problems import RefusedError
 from webapp.sweeps.models import Sweep, SweepState, Trial, TrialState
@@ -16,7 +17,6 @@ from webapp.sweeps.services.create import specified, steps_of
 from webapp.sweeps.space import Params, SearchError, params_of
 
 REFUSALS = 50  # in a row, of a search that has no end of its own
-HEAVY = ("run__spec", "run__full_spec", "run__summary", "run__headline", "rungs")
 
 
 @transaction.atomic
@@ -27,7 +27,11 @@ def begin(sweep_id: str) -> bool:
     at_work = sweep.trials.filter(state=TrialState.ACTIVE).count()
     if sweep.state != SweepState.RUNNING or at_work >= plan.at_once:
         return False
-    trials = list(sweep.trials.order_by("number").select_related("run").defer(*HEAVY))
+    trials = list(
+        sweep.trials.order_by("number")
+        .select_related("run")
+        .defer(*HEAVY_BY_RUN, "run__headline", "rungs")
+    )
     if reason := _may_not(sweep) or _refused_too_often(sweep, plan, trials):
         move(sweep, SweepState.PAUSED, reason)
         return False
