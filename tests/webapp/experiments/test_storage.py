@@ -14,7 +14,7 @@ from engine.records.trained import TrainedTokens, write_trained
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import Api, Driver, start
 from webapp import storage
-from webapp.accounts.models import AuditEntry, Project, User
+from webapp.accounts.models import AuditEntry, Membership, Project, Role, User
 from webapp.experiments import services, storage_use
 from webapp.experiments.models import Checkpoint, Job, Run, State, Upload
 from webapp.experiments.services import prune
@@ -226,6 +226,7 @@ def test_another_project_is_left_alone(project: Project, owner: User, driver: Dr
     save(driver, 2)
     end(driver.run, archived=True)
     elsewhere = Project.objects.create(team=project.team, name="Elsewhere")
+    Membership.objects.create(project=elsewhere, user=owner, role=Role.ADMIN)
     wish = {"keep_checkpoints": 1, "pools": True, "archived_trajectories": True}
     assert done(elsewhere, owner, **wish, preview=False)["files"] == 0
 
