@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.records.trajectory import Reward, Trajectory
+from engine.rewards.rank_flips import rank_flips
 from engine.rewards.scheme import RewardScheme
 from engine.rewards.score import score
 from engine.rewards.ties import differ, tied
@@ -103,12 +104,11 @@ class Tally:
             heapq.heappushpop(heap, entry)
 
     def result(self, look: Callable[[], None] = lambda: None) -> Backtest:
-        """`look` is called again and again: pairs grow with the square of a group, and who waits
-        may want to stop by raising in it."""
+        """`look` is called for each trajectory of a group: who waits may stop by raising in it."""
         old, new = self._old.rewards(), self._new.rewards()
         edges = _edges([value for value in (*old, *new) if value is not None])
         several = [members for members in self._groups.values() if len(members) > 1]
-        pairs = [_order_of_pairs(members, old, new, look) for members in several]
+        pairs = [rank_flips(_valid_under_both(members, old, new), look) for members in several]
         return Backtest(
             edges=edges,
             old=self._old.distribution(edges),
@@ -171,26 +171,14 @@ class _Grades:
         )
 
 
-def _order_of_pairs(
-    members: Sequence[int],
-    old: Sequence[float | None],
-    new: Sequence[float | None],
-    look: Callable[[], None],
-) -> tuple[int, int]:
-    """Pairs that flip, and pairs in strict order under the old scheme."""
-    both = [
+def _valid_under_both(
+    members: Sequence[int], old: Sequence[float | None], new: Sequence[float | None]
+) -> list[tuple[float, float]]:
+    return [
         (before, after)
         for before, after in ((old[index], new[index]) for index in members)
         if before is not None and after is not None
     ]
-    flips = ordered = 0
-    for place, (old_a, new_a) in enumerate(both):
-        look()
-        for old_b, new_b in both[place + 1 :]:
-            in_order = differ(old_a, old_b)
-            ordered += in_order
-            flips += in_order and differ(new_a, new_b) and (old_a < old_b) != (new_a < new_b)
-    return flips, ordered
 
 
 def _silent(members: Sequence[int], rewards: Sequence[float | None]) -> bool:
