@@ -18,7 +18,7 @@ from webapp.reviews.rubric import Style
 Kind = Literal["newest", "random", "disagreement", "outliers", "newly_failing"]
 MOST_LOOKED_AT = 100_000  # trajectories of a run, the newest
 OUTLIER_Z = 3.5  # Iglewicz and Hoaglin (1993), section 3.3
-LEAST_OF_GROUP = 4  # rewards that say where the middle of a group is
+LEAST_OF_PEERS = 20  # rewards of which one can lie beyond a twentieth
 EARLIER = 20  # evaluations before the newest one in which a task may have been solved
 
 
@@ -120,33 +120,39 @@ def disagreeing(rows: Sequence[Row], labels: dict[str, bool], rng: random.Random
 
 
 def robust_z(values: Sequence[float]) -> list[float]:
-    """Distances from the median in robust standard deviations: 1.4826 median absolute deviations,
-    or 1.2533 mean ones where more than half of the values are equal (Iglewicz and Hoaglin 1993)."""
-    middle = median(values)
-    apart = [abs(value - middle) for value in values]
-    scale = 1.4826 * median(apart) or 1.253314 * fmean(apart)
+    """Distances from the median in robust standard deviations: the span from the 5th to the 95th
+    percentile, which is 3.29 of a normal distribution's, or 1.2533 mean absolute deviations where
+    that span is nothing.
+
+    The median absolute deviation of Iglewicz and Hoaglin (1993) takes the lesser peak of two for
+    outliers, up to half of all values. Here nothing between the two percentiles ever has a z of
+    3.29, however many peaks there are: at most a twentieth on each side lies beyond.
+    """
+    rising, middle = sorted(values), median(values)
+    beyond = len(rising) // 20  # values on each side, which the span leaves out
+    span = rising[-1 - beyond] - rising[beyond]
+    scale = span / 3.2897 or 1.253314 * fmean(abs(value - middle) for value in values)
     return [(value - middle) / scale if scale else 0.0 for value in values]
 
 
 def outliers(rows: Sequence[Row]) -> list[Pick]:
-    """The farthest from the middle of their group or of their category first."""
-    best: dict[str, tuple[float, str]] = {}
-    for within, sets in (
-        ("group", _groups(rows)),
-        ("category", _groups(row._replace(group=row.category) for row in rows)),
-    ):
-        for members in sets.values():
-            valid = [(row.id, row.reward) for row in members if row.reward is not None]
-            if len(valid) < LEAST_OF_GROUP:
-                continue
-            scores = robust_z([reward for _, reward in valid])
-            for (pk, _), z in zip(valid, scores, strict=True):
-                if abs(z) >= OUTLIER_Z and abs(z) > abs(best.get(pk, (0.0, ""))[0]):
-                    best[pk] = z, within
-    ordered = sorted(best.items(), key=lambda entry: -abs(entry[1][0]))
+    """The farthest from the middle of their peers first. Peers are of one category and came to the
+    same, solved or not, as a reward has a peak for each of the two."""
+    peers: dict[tuple[str, bool], list[tuple[str, float]]] = {}
+    for row in rows:
+        if row.reward is not None:
+            peers.setdefault((row.category, row.success), []).append((row.id, row.reward))
+    found = []
+    for (_, solved), members in peers.items():
+        if len(members) < LEAST_OF_PEERS:
+            continue
+        scores = robust_z([reward for _, reward in members])
+        for (pk, _), z in zip(members, scores, strict=True):
+            if abs(z) >= OUTLIER_Z:
+                found.append((z, pk, solved))
     return [
-        Pick(pk, {"kind": "outlier", "z": round(z, 1), "within": within})
-        for pk, (z, within) in ordered
+        Pick(pk, {"kind": "outlier", "z": round(z, 1), "solved": solved})
+        for z, pk, solved in sorted(found, key=lambda one: -abs(one[0]))
     ]
 
 

@@ -19,7 +19,16 @@ from webapp.problems import RefusedError
 from webapp.reviews import services
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
-from webapp.reviews.sampling import Pick, Row, disagreeing, outliers, paired, pick, robust_z
+from webapp.reviews.sampling import (
+    OUTLIER_Z,
+    Pick,
+    Row,
+    disagreeing,
+    outliers,
+    paired,
+    pick,
+    robust_z,
+)
 
 
 def rows_of(groups: dict[str, list[tuple[bool, float]]]) -> list[Row]:
@@ -58,29 +67,65 @@ def test_a_label_that_contradicts_the_reward_is_a_disagreement_too():
     assert picks[0].reason == {"kind": "labels", "contradicted": 1, "members": 2}
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
-def test_a_robust_z_is_the_distance_from_the_median_in_scaled_deviations(values):
+@given(
+    st.lists(
+        st.sampled_from([0.0, 1.0]) | st.floats(-1e6, 1e6) | st.floats(0, 0.1),
+        min_size=20,
+        max_size=90,
+    )
+)
+def test_at_most_a_twentieth_on_each_side_is_an_outlier_whatever_the_shape(values):
+    scores = robust_z(values)
+    assert sum(z >= OUTLIER_Z for z in scores) <= len(values) / 20
+    assert sum(z <= -OUTLIER_Z for z in scores) <= len(values) / 20
     middle = statistics.median(values)
-    apart = [abs(v - middle) for v in values]
-    scale = statistics.median(apart) * 1.4826
-    if not scale:
-        scale = sum(apart) / len(apart) * (3.14159265358979 / 2) ** 0.5
-    expected = [(v - middle) / scale if scale else 0 for v in values]
-    assert robust_z(values) == pytest.approx(expected, rel=1e-4, abs=1e-9)
+    for value, z in zip(values, scores, strict=True):
+        assert (z > 0) <= (value > middle) and (z < 0) <= (value < middle)
 
 
-def test_robust_z_of_a_sample_worked_out_by_hand():
-    # Median 3, deviations 2 1 0 1 97, their median 1.
-    assert robust_z([1, 2, 3, 4, 100])[-1] == pytest.approx(97 / 1.4826)
+def test_robust_z_of_a_normal_sample_is_its_z():
+    rng = random.Random(0)
+    values = [rng.gauss(5, 2) for _ in range(20_000)]
+    for value, z in list(zip(values, robust_z(values), strict=True))[:50]:
+        assert z == pytest.approx((value - 5) / 2, abs=0.1)
     assert robust_z([5, 5, 5]) == [0, 0, 0]
+    # 19 and one of 20 equal: the mean absolute deviation is 4 / 20.
+    assert robust_z([1.0] * 19 + [5.0])[-1] > OUTLIER_Z
+    assert robust_z([1.0] * 39 + [5.0])[-1] == pytest.approx(4 / (1.253314 * 4 / 40))
 
 
-def test_it_finds_outliers_within_a_group_and_within_a_category_the_farthest_first():
-    near = [(True, 1.0 + i / 100) for i in range(8)]
-    rows = rows_of({"a": [*near, (True, 9.0)], "b": [(True, 1.03), (True, -4.0)]})
-    found = outliers(rows)
-    assert [one.trajectory for one in found] == ["a8", "b1"]
-    assert found[1].reason["within"] == "category" and found[1].reason["z"] < -3.5
+def peaks(rng, n, solved_share, noise=0.01):
+    """Rewards of 1 for the solved and 0 for the others, each with a little noise."""
+    members = [(rng.random() < solved_share, rng.gauss(0, noise)) for _ in range(n)]
+    return [(solved, solved + by) for solved, by in members]
+
+
+@pytest.mark.parametrize("solved", [0.05, 0.3, 0.45, 0.5, 0.9])
+def test_no_peak_of_a_reward_of_two_is_an_outlier(solved):
+    rng = random.Random(1)
+    noisy, plain = peaks(rng, 400, solved), peaks(rng, 400, solved, noise=0)
+    assert len(outliers(rows_of({"a": noisy}))) <= 4  # of 400 normal ones 0.2 lie beyond 3.5
+    assert outliers(rows_of({"a": plain})) == []
+
+
+def test_a_failure_that_is_paid_like_a_solved_one_is_found_the_farthest_first():
+    rng = random.Random(2)
+    rows = rows_of({"a": [*peaks(rng, 400, 0.5), (False, 1.0), (True, 9.0)]})
+    first, second = outliers(rows)[:2]
+    assert (first.trajectory, second.trajectory) == ("a401", "a400")
+    assert first.reason["solved"] is True and second.reason["solved"] is False
+    assert first.reason["z"] > second.reason["z"] > 50
+
+
+def test_a_second_peak_among_the_failed_is_none_of_outliers():
+    members = [(False, 0.0)] * 60 + [(False, 0.4)] * 40
+    assert outliers(rows_of({"a": members})) == []
+
+
+def test_few_peers_and_rewards_that_are_missing_say_nothing():
+    assert outliers(rows_of({"a": [(True, 1.0)] * 18 + [(True, 9.0)]})) == []
+    unscored = [(True, None)] * 30
+    assert outliers(rows_of({"a": [*unscored, (True, 9.0)]})) == []
 
 
 def test_trajectories_of_no_group_are_not_one_group():

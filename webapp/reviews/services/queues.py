@@ -23,8 +23,8 @@ NOTHING: dict[Kind, str] = {
     "random": "No trajectory of this run matches the filter.",
     "disagreement": "No group of the trajectories that match has two sides: all of a group came to "
     "the same, and no label contradicts the reward. Take a size of at least 2.",
-    "outliers": "No reward of the trajectories that match lies far from those of its group or "
-    "category.",
+    "outliers": "No reward of the trajectories that match lies far from those of its category that "
+    "came to the same, solved or not; 20 of them are needed to tell.",
     "newly_failing": "No task that was solved before fails in the newest evaluation of this run.",
 }
 
