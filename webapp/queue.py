@@ -23,7 +23,8 @@ def broker_url(redis_url: str) -> str:
 app = Celery("caravan", broker=broker_url(settings.REDIS_URL))
 app.conf.update(
     task_ignore_result=True,
-    task_routes={"caravan.work": {"queue": "jobs"}},  # has a worker of its own
+    # Each queue has a worker of its own: what takes long holds up nothing else.
+    task_routes={"caravan.work": {"queue": "jobs"}, "caravan.deliver": {"queue": "webhooks"}},
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
@@ -40,15 +41,16 @@ app.conf.update(
 )
 
 
-def send(name: str, *ids: str) -> None:
+def send(name: str, *ids: str, expires_s: float | None = None) -> None:
     """Enqueue a task once the current transaction has committed. Only ids travel.
 
     An unreachable queue loses nothing: the reconciler sends again what the database says is due.
+    What it sends every few seconds `expires`, so that a queue that nobody empties does not grow.
     """
 
     def now() -> None:
         try:
-            app.send_task(name, args=ids)
+            app.send_task(name, args=ids, expires=expires_s)
         except OperationalError as error:
             logger.warning("%s%r was not enqueued, the reconciler will: %s", name, ids, error)
 

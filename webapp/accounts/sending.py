@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db.models import F
 from django.utils import timezone
@@ -24,7 +25,8 @@ WAITS = (
     timedelta(hours=2),
     timedelta(hours=8),
 )
-TIMEOUT_S = 10.0
+TIMEOUT_S = 10.0  # without a byte
+LONGEST_S = 20  # of a try, whatever comes
 CLAIMED = timedelta(minutes=5)  # for a sender that died to be followed by another one
 
 
@@ -33,7 +35,11 @@ class UnsendableError(Exception):
 
 
 def deliver(delivery_id: int) -> None:
-    """Try one delivery that is due; a second caller at the same time does nothing."""
+    """Try one delivery that is due; a second caller at the same time does nothing.
+
+    What else waits for a receiver that was not reached waits with it: one that hangs takes a
+    sender from the others once a minute, not once an event.
+    """
     now = timezone.now()
     mine = Delivery.objects.filter(pk=delivery_id)
     due = mine.filter(state="waiting", next_at__lte=now, webhook__disabled_at=None)
@@ -50,6 +56,10 @@ def deliver(delivery_id: int) -> None:
             problem = f"It answered {status}."
     except UnsendableError as error:
         problem = str(error)[:300]
+        _hold_back(delivery)
+    except SoftTimeLimitExceeded:
+        problem = f"It did not end its answer within {LONGEST_S} s."
+        _hold_back(delivery)
     now = timezone.now()
     changes: dict[str, Any] = {"status": status, "problem": problem}
     if not problem:
@@ -59,6 +69,12 @@ def deliver(delivery_id: int) -> None:
     else:
         changes |= {"state": "failed", "ended_at": now}
     mine.update(**changes)  # none where the webhook was removed meanwhile
+
+
+def _hold_back(tried: Delivery) -> None:
+    now = timezone.now()
+    others = Delivery.objects.filter(webhook=tried.webhook_id, state="waiting", next_at__lte=now)
+    others.exclude(pk=tried.pk).update(next_at=now + WAITS[0])
 
 
 def send(delivery: Delivery) -> int:

@@ -27,6 +27,7 @@ EVENTS = (
 TEST = "ping"
 MAX_WEBHOOKS = 20
 _AT_ONCE = 50
+_EXPIRES_S = 5.0  # what was not begun by then is enqueued again
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -115,7 +116,7 @@ def send_due() -> None:
         state="waiting", next_at__lte=timezone.now(), webhook__disabled_at=None
     )
     for pk in due.order_by("next_at").values_list("pk", flat=True)[:_AT_ONCE]:
-        queue.send("caravan.deliver", str(pk))
+        queue.send("caravan.deliver", str(pk), expires_s=_EXPIRES_S)
 
 
 def _lock(webhook: Webhook) -> None:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from webapp.accounts import webhooks
 from webapp.accounts.models import Project
-from webapp.accounts.sending import deliver
+from webapp.accounts.sending import LONGEST_S, deliver
 from webapp.experiments import services
 from webapp.experiments.models import Attempt, Run, State
 from webapp.experiments.states import due, newest_attempt
@@ -76,7 +76,7 @@ def remove() -> None:
         continue
 
 
-@shared_task(name="caravan.deliver")
+@shared_task(name="caravan.deliver", soft_time_limit=LONGEST_S, time_limit=LONGEST_S + 10)
 def deliver_webhook(delivery_id: str) -> None:
     """Send one event to one webhook, where that is due and nobody else does."""
     deliver(int(delivery_id))

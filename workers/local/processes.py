@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from workers.alive import VARIABLE
 from workers.local.probes import Probe
 
-SERVICES = ("postgres", "valkey", "ray-head", "web", "ingest", "worker", "jobs", "beat", "sampler")
+SERVICES = (
+    "postgres", "valkey", "ray-head", "web", "ingest", "worker", "jobs", "webhooks", "beat",
+    "sampler",
+)  # fmt: skip
 # Of those that show in a file that they are alive.
-SHOWN_ALIVE = ("worker", "jobs", "beat", "sampler")
+SHOWN_ALIVE = ("worker", "jobs", "webhooks", "beat", "sampler")
 # Run once before the services start, as `python -m`.
 SETUP = "workers.local.setup_web"
 
@@ -179,6 +182,16 @@ def processes(layout: Layout) -> tuple[Service, ...]:
             Probe("log", "ready."),
             depends_on=("postgres", "valkey"),
             health=Probe("alive", alive["jobs"]),
+        ),
+        Service(
+            "webhooks",
+            # Receivers may be slow, all at once: they wait for each other here, nothing for them.
+            (*celery, "worker", "--queues", "webhooks", "--hostname", "webhooks@%h",
+             "--concurrency", "4", "--loglevel", "INFO", "--without-gossip", "--without-mingle"),
+            {**control, VARIABLE: alive["webhooks"]},
+            Probe("log", "ready."),
+            depends_on=("postgres", "valkey"),
+            health=Probe("alive", alive["webhooks"]),
         ),
         Service(
             "beat",

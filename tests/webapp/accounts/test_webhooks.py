@@ -10,13 +10,18 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.utils import timezone
 
 from tests.webapp.support import Api, start
+from webapp import queue
 from webapp.accounts import sending, webhooks
 from webapp.accounts.models import AuditEntry, Delivery, Project, User, Webhook
 from webapp.experiments import services
 from webapp.problems import RefusedError
+from workers.control import tasks
+from workers.local.compose import compose_layout
+from workers.local.processes import processes
 
 pytestmark = pytest.mark.django_db
 
@@ -122,6 +127,44 @@ def test_it_tries_again_ever_later_and_then_gives_up(webhook: Webhook, receiver:
     assert delivery.status == 500 and delivery.problem == "It answered 500."
     assert waits[:5] == sorted(waits[:5]) and waits[0] > 50 and waits[4] > 7 * 3600
     assert webhooks.send_again(delivery).state == "waiting"
+
+
+def test_what_waits_for_a_receiver_that_is_not_reached_waits_with_it(
+    webhook: Webhook, receiver: Receiver, project: Project, owner: User
+) -> None:
+    gone, other = [webhooks.create_webhook(project, owner, url, ["run.failed"]) for url in (
+        "http://localhost:1/", receiver.url
+    )]  # fmt: skip
+    first, second = webhooks.send_test(gone), webhooks.send_test(gone)
+    third = webhooks.send_test(other)
+    for delivery in (first, second, third):
+        sending.deliver(delivery.pk)
+        delivery.refresh_from_db()
+    assert first.tries == 1 and "not reached" in first.problem
+    assert second.tries == 0 and second.next_at > timezone.now()
+    assert third.state == "delivered"
+
+
+def test_an_answer_that_never_ends_is_ended_and_tried_again(
+    webhook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_long(_: Delivery) -> int:
+        raise SoftTimeLimitExceeded  # as Celery does in the process that sends
+
+    monkeypatch.setattr(sending, "send", too_long)
+    delivery = webhooks.send_test(webhook)
+    sending.deliver(delivery.pk)
+    delivery.refresh_from_db()
+    assert delivery.state == "waiting" and delivery.next_at > timezone.now()
+    assert "within 20 s" in delivery.problem
+
+
+def test_sending_has_a_queue_and_a_limit_of_its_own() -> None:
+    route = queue.app.amqp.router.route({}, "caravan.deliver")
+    assert route["queue"].name == "webhooks"
+    assert tasks.deliver_webhook.soft_time_limit == sending.LONGEST_S
+    worker = next(s for s in processes(compose_layout()) if s.name == "webhooks")
+    assert worker.argv[worker.argv.index("--queues") + 1] == "webhooks"
 
 
 def test_two_senders_send_once(webhook: Webhook, receiver: Receiver) -> None:
