@@ -11,6 +11,9 @@ from enum import StrEnum
 from typing import Any
 
 
+DEEPEST = 32  # levels of objects and lists in a turn
+
+
 class ErrorCode(StrEnum):
     """Why a call gave no result."""
 
@@ -134,11 +137,23 @@ def cut(text: str, limit: int) -> str:
 def _parse_json(text: str) -> Any:
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys)
-        # An escaped lone surrogate is JSON, but no text that could be stored or sent.
-        json.dumps(value, ensure_ascii=False).encode()
+        # An escaped lone surrogate is no text that could be stored or sent, NaN is no JSON, and
+        # 1e999 becomes infinite.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        _refuse_depth(value)
     except (ValueError, RecursionError):
         raise CallError(ErrorCode.INVALID_JSON, "The turn is not valid JSON.") from None
     return value
+
+
+def _refuse_depth(value: Any) -> None:
+    """A call is flat: one nested far deeper would exhaust the stack of those who store it."""
+    level = [value]
+    for _ in range(DEEPEST):
+        found = [one for one in level if isinstance(one, dict | list)]
+        level = [item for one in found for item in (one.values() if isinstance(one, dict) else one)]
+    if level:
+        raise ValueError(f"It is nested over {DEEPEST} deep.")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -54,6 +54,9 @@ def test_it_keeps_other_scripts_unescaped() -> None:
         ('{"tool":"lookup","entity":"Paris","relation":"country"} and more', "invalid_json"),
         ('{"answer":"a","answer":"b"}', "invalid_json"),
         ('{"answer":"\\ud800"}', "invalid_json"),
+        ('{"answer":NaN}', "invalid_json"),
+        ('{"tool":"lookup","entity":-1e999}', "invalid_json"),
+        ('{"answer":' + "[" * 480 + "]" * 480 + "}", "invalid_json"),
         ("[" * 100_000, "invalid_json"),
         ("9" * 5_000, "invalid_json"),
         ("[]", "not_an_object"),
@@ -83,7 +86,7 @@ def test_it_reads_a_turn_or_raises_its_own_error(turn: str) -> None:
     try:
         assert isinstance(parse_turn(turn, RELATIONS), Lookup | Answer)
     except CallError as error:
-        json.dumps(error.arguments, ensure_ascii=False).encode()
+        json.dumps(error.arguments, ensure_ascii=False, allow_nan=False).encode()
 
 
 def test_one_value_and_several_are_told_apart() -> None:

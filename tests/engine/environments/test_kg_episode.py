@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from engine.environments.kg_search import KgSearch, KnowledgeGraph
 from engine.environments.kg_search.calls import CallError, Lookup, render_answer, render_lookup
 from engine.environments.protocol import Environment, Observation, Task
-from engine.records.trajectory import StopReason
+from engine.pool.group import pack
+from engine.records.shards import read_trajectory, write_shard
+from engine.records.trajectory import Step, StopReason
 from engine.spec import EnvironmentSpec
+from tests.engine.pool.samples import trajectory
 
 GRAPH = KnowledgeGraph(
     kinds={"Lyon": "city", "France": "country", "Euro": "currency", "CDG": "airport"},
@@ -187,3 +190,21 @@ def test_whatever_the_policy_writes_it_returns(turn: str) -> None:
 def test_its_lookup_raises_typed_errors_alone() -> None:
     with pytest.raises(CallError):
         environment().lookup(Lookup("nowhere", "country"))
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        '{"answer":NaN}',
+        '{"tool":"lookup","entity":1e999,"relation":"country"}',
+        '{"tool":"x","a":' + "[" * 480 + "]" * 480 + "}",
+        '{"answer":"\\ud800"}',
+        '{"answer":"\\u0000"}',
+    ],
+)
+def test_whatever_a_policy_writes_the_pool_and_the_shards_can_hold(turn: str) -> None:
+    seen = environment().start(TASK).act(turn)
+    kept = trajectory()
+    kept.steps = [Step(0, 0, 1, 3, turn, seen.call, seen.answer)]
+    assert pack(1, 0, [kept], 0.0).trajectories() == [kept]
+    assert read_trajectory(write_shard([kept])[0]) == kept
