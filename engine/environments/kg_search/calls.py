@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-
 DEEPEST = 32  # levels of objects and lists in a turn
 
 
