@@ -4,6 +4,7 @@ A caller persists the records that `finish` and `take` return before it applies 
 lost was never visible. Durations come from a monotonic clock.
 """
 
+import heapq
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,7 @@ class Pool:
         self.pause_rollouts = False
         self.pause_training = False
         self._next_ticket = self.state.next_ticket
+        self._again = sorted(self.state.unfinished)  # a heap: tickets to be given once more
         self._in_flight: dict[int, tuple[str, str | None]] = {}  # ticket -> worker, category
         self._training = 0  # groups of the step that is not published yet
         self._sampled: Counter[str] = Counter()
@@ -86,8 +88,7 @@ class Pool:
         on_the_way = Counter(group.category for group in self.state.waiting.values())
         on_the_way.update(c for _, c in self._in_flight.values() if c is not None)
         for _ in range(min(free, at_most)):
-            ticket = Ticket(self._next_ticket, self.gate.next_category(on_the_way))
-            self._next_ticket += 1
+            ticket = Ticket(self._number(), self.gate.next_category(on_the_way))
             self._in_flight[ticket.number] = (worker, ticket.category)
             if ticket.category is not None:
                 on_the_way[ticket.category] += 1
@@ -95,9 +96,19 @@ class Pool:
         return tickets
 
     def abandon(self, tickets: list[int]) -> None:
-        """Forget groups that were started and will never finish; they were not produced."""
+        """Forget groups that were started and will never finish; they were not produced, and
+        their tickets are given again."""
         for ticket in tickets:
-            self._in_flight.pop(ticket, None)
+            if self._in_flight.pop(ticket, None) is not None:
+                heapq.heappush(self._again, ticket)
+
+    def _number(self) -> int:
+        """The smallest number of a ticket that is not in flight and came to nothing before: were
+        those that a crash or an evaluation cut short left out, long episodes would be missing."""
+        if self._again:
+            return heapq.heappop(self._again)
+        self._next_ticket += 1
+        return self._next_ticket - 1
 
     def finish(self, group: Group) -> Admitted | Refused:
         """What becomes of a finished group. Raises ValueError without a ticket."""

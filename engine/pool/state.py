@@ -72,6 +72,7 @@ class PoolState:
     consumed: int = 0
     discarded: Counter[str] = field(default_factory=Counter)
     next_ticket: int = 1
+    unfinished: set[int] = field(default_factory=set)  # tickets before it that came to nothing yet
     version: int = 0  # newest published policy version
     waiting: dict[int, Group] = field(default_factory=dict)  # by ticket
     leased: dict[int, list[Group]] = field(default_factory=dict)  # by trainer step
@@ -118,6 +119,8 @@ class PoolState:
         if ticket in self.waiting or ticket in held:
             raise ValueError(f"The group of ticket {ticket} is in the pool already.")
         self.produced += 1
+        self.unfinished.update(range(self.next_ticket, ticket))
+        self.unfinished.discard(ticket)
         self.next_ticket = max(self.next_ticket, ticket + 1)
 
     def _require_waiting(self, tickets: tuple[int, ...]) -> None:

@@ -99,6 +99,7 @@ class Wal:
             "consumed": state.consumed,
             "discarded": dict(state.discarded),
             "next_ticket": state.next_ticket,
+            "unfinished": sorted(state.unfinished),
             "version": state.version,
         }
         leases = [Leased(s, tuple(g.ticket for g in groups)) for s, groups in state.leased.items()]
@@ -187,8 +188,10 @@ def _record(frame: Frame) -> Record:
 
 
 def _read_snapshot(frames: list[Frame]) -> PoolState:
-    counters = {key: value for key, value in frames[0][0].items() if key != "kind"}
-    state = PoolState(**{**counters, "discarded": Counter(counters["discarded"])})
+    facts = {key: value for key, value in frames[0][0].items() if key != "kind"}
+    facts["discarded"] = Counter(facts["discarded"])
+    facts["unfinished"] = set(facts.get("unfinished", ()))  # format 2 has none
+    state = PoolState(**facts)
     for frame in frames[1:]:
         record = _record(frame)
         if isinstance(record, Admitted):

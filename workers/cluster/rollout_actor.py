@@ -270,7 +270,7 @@ class RolloutActor:
             self._load_weights(offer.version, offer.weights)
         self._process_weight = offer.process_weight
         for ticket in offer.tickets:
-            # The ticket alone decides on the task: what a crash cut short is drawn again.
+            # The ticket decides on the task: what a crash cut short is drawn again.
             draw = random.Random(f"{self._spec.seed} {production.index} {ticket.number}")
             group_id = f"{self._attempt}-{production.index}-{ticket.number}"
             self._started[group_id] = _Started(ticket, self._loop.sampler.version)

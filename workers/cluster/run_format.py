@@ -1,10 +1,11 @@
 """The format of a run's files: what code of one version wrote, code of another may go on with.
 
 What was launched is frozen, its code included; but a machine is upgraded, and an interrupted run is
-there to be resumed. A resume by other code is allowed where the files have the format that this
-code writes, and is said on the run's page. Raise FORMAT with every change after which this code
-and the code before could not take over from each other: what is synthesised, the graph that a spec
-gives, the pool's log, checkpoints, positions, evaluations.
+there to be resumed. A resume by other code is allowed where the files have a format that this code
+reads, and is said on the run's page. Raise FORMAT with every change after which this code and the
+code before could not take over from each other: what is synthesised, the graph that a spec gives,
+the pool's log, checkpoints, positions, evaluations. Where this code still can, the format before
+goes to OLDER.
 """
 
 import json
@@ -15,7 +16,8 @@ from engine.spec import ExperimentSpec
 from engine.spec.code import code_version
 from workers.cluster.storage import RunStorage
 
-FORMAT = 2
+FORMAT = 3
+OLDER = (2,)  # the pool's log does not say which tickets came to nothing
 _FILE = "format.json"
 
 
@@ -35,6 +37,9 @@ def check_format(storage: RunStorage, launched_with: str) -> None:
     found = json.loads(path.read_text()) if path is not None else {}
     if found.get("format") == FORMAT:
         return
+    if found.get("format") in OLDER:  # which the code that wrote it cannot take back
+        storage.write_json(_FILE, {"format": FORMAT, "code": code_version()})
+        return
     written = found.get("format", "no number")
     raise OtherCodeError(
         f"The files of this run have format {written}, and this code ({shown(code_version())}) "
@@ -50,7 +55,7 @@ def check_same_format(storage: RunStorage, run_id: str) -> None:
     """
     path = storage.fetch(_FILE)
     written = json.loads(path.read_text()).get("format") if path is not None else None
-    if written != FORMAT:
+    if written not in (FORMAT, *OLDER):
         raise OtherCodeError(
             f"The files of run {run_id}, from which this one starts, have format "
             f"{written or 'of no number'}, and this code ({shown(code_version())}) reads format "

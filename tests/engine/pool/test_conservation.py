@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from engine.pool import wal as wal_module
 from engine.pool.admission import Wanted
 from engine.pool.gate import Gate
 from engine.pool.group import Group
@@ -43,6 +44,7 @@ class PoolLife(RuleBasedStateMachine):
         self.checkpoint = 0  # step that the newest complete checkpoint covers
         self.step = 0
         self.flying: dict[int, int] = {}  # ticket -> version of the worker
+        self.finished: set[int] = set()
         self.admitted: set[int] = set()
         self.leased: dict[int, int] = {}  # ticket -> step
         self.consumed: set[int] = set()
@@ -65,8 +67,10 @@ class PoolLife(RuleBasedStateMachine):
 
     @rule(at_most=st.integers(1, 6))
     def start(self, at_most: int) -> None:
-        tickets = self.pool.start("w", self.worker_version, at_most)
-        self.flying.update((ticket.number, self.worker_version) for ticket in tickets)
+        for ticket in self.pool.start("w", self.worker_version, at_most):
+            given = self.flying.keys() | self.finished
+            assert ticket.number == min(set(range(1, len(given) + 2)) - given), "none is left out"
+            self.flying[ticket.number] = self.worker_version
 
     @precondition(lambda self: self.flying)
     @rule(
@@ -79,6 +83,7 @@ class PoolLife(RuleBasedStateMachine):
         version = self.flying.pop(ticket)
         record = self.pool.finish(small(ticket, version, category, rewards))
         self.keep(record)
+        self.finished.add(ticket)
         if isinstance(record, Refused):
             self.gone += 1
         else:
@@ -272,3 +277,16 @@ def test_compaction_leaves_one_object(tmp_path):
     wal.compact(wal.recover(0))
     assert len(store.names()) == 1
     assert len(Wal(store, 2).recover(0).waiting) == 29
+
+
+def test_it_reads_a_snapshot_that_does_not_say_which_tickets_came_to_nothing(tmp_path, monkeypatch):
+    wal = Wal(FolderStore(tmp_path), 1)
+    frame = wal_module._frame_bytes
+    monkeypatch.setattr(
+        wal_module,
+        "_frame_bytes",
+        lambda facts, payload: frame({k: facts[k] for k in facts if k != "unfinished"}, payload),
+    )
+    wal.append(Admitted(small(2)))
+    wal.compact(wal.recover(0))
+    assert Wal(FolderStore(tmp_path), 2).recover(0).next_ticket == 3

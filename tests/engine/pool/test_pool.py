@@ -220,3 +220,14 @@ def test_every_step_is_reached_when_episodes_are_instant(steps, max_staleness):
         assert len(taken.groups) == 3
         assert max(taken.staleness) <= max_staleness
         pool.apply(Published(step))
+
+
+def test_tickets_that_came_to_nothing_are_given_again_before_new_ones():
+    pool = make_pool(max_staleness=9)
+    first, second, third = (ticket.number for ticket in pool.start("w", 0, 3))
+    pool.apply(pool.finish(group(third)))
+    pool.abandon([first])
+    assert [ticket.number for ticket in pool.start("w", 0, 2)] == [first, third + 1]
+    after_a_crash = make_pool(max_staleness=9, state=pool.state)
+    given = [ticket.number for ticket in after_a_crash.start("w", 0, 4)]
+    assert given == [first, second, third + 1, third + 2]

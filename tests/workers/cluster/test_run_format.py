@@ -33,6 +33,14 @@ def test_it_marks_the_storage_of_a_new_run_once(storage, monkeypatch):
     assert marked(storage)["code"] == "this-code", "that which began the files"
 
 
+@pytest.mark.parametrize("older", run_format.OLDER)
+def test_it_takes_over_what_it_can_read_and_marks_it_as_its_own(storage, older):
+    storage.write_json("format.json", {"format": older, "code": "writer"})
+    run_format.check_same_format(storage, "run_1")
+    check_format(storage, "launcher")
+    assert marked(storage) == {"format": run_format.FORMAT, "code": "this-code"}
+
+
 @pytest.mark.parametrize("other", [0, run_format.FORMAT + 1])
 def test_it_refuses_another_format_and_names_both_codes(storage, other):
     storage.write_json("format.json", {"format": other, "code": "writer"})
