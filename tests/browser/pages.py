@@ -5,8 +5,8 @@ from typing import Any
 from django.conf import settings
 from django.test import Client, override_settings
 
+from tests.webapp.calls import pages
 from tests.webapp.law10 import build_world, fill
-from tests.webapp.test_outsiders import pages
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Dataset, RewardScheme
 from webapp.monitoring.seed import people

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.webapp.calls import BODIES, REFERENCES, call
 from tests.webapp.law10 import build_world
 from tests.webapp.support import Api
-from tests.webapp.test_outsiders import BODIES, REFERENCES, call
 from webapp.accounts.models import Project, User
 
 NAMES = {

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from tests.webapp.calls import pages
 from tests.webapp.law10 import fill
 from tests.webapp.support import Api, Driver, metrics
-from tests.webapp.test_outsiders import pages
 from webapp.monitoring.ingest import parsing
 from webapp.monitoring.ingest.storing import store
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from tests.webapp.calls import call, operations, pages
 from tests.webapp.law10 import build_world, fill
 from tests.webapp.support import Api, downloaded, metrics, start
-from tests.webapp.test_outsiders import call, operations, pages
 from webapp.accounts.models import Project, User
 from webapp.monitoring.ingest import parsing
 from webapp.monitoring.ingest.storing import store

@@ -23,7 +23,7 @@ COVERED = {
         f"{HERE}/test_numbers.py::test_they_come_back_as_they_were_sent",
     ],
     "3 sorting fails where a metric is missing": [
-        "webapp/experiments/test_experiments.py::test_runs_are_sorted_with_missing_values_last",
+        "webapp/experiments/test_finding_runs.py::test_runs_are_sorted_with_missing_values_last",
         f"{HERE}/test_numbers.py::test_pages_of_a_sorted_list_lose_and_repeat_no_run",
     ],
     "5 steps of one metric silence another": [
@@ -65,7 +65,7 @@ COVERED = {
         f"{HERE}/test_clocks.py::test_a_worker_hours_off_breaks_no_page",
     ],
     "18 a heavy trajectory freezes the browser": [
-        "browser/test_replay.py::test_ten_thousand_steps_stay_smooth",
+        "browser/replay/test_replay.py::test_ten_thousand_steps_stay_smooth",
         "webapp/reviews/test_reading.py::test_it_cuts_long_fields_and_says_how_long_they_are",
     ],
     "20 after sleep the chart misses points": [
@@ -85,7 +85,7 @@ COVERED = {
         "webapp/monitoring/test_socket.py::test_an_outsider_hears_nothing",
     ],
     "24 what a model writes runs in a reader's session": [
-        "browser/test_replay.py::test_nothing_that_an_agent_writes_runs_or_hides",
+        "browser/replay/test_hostile.py::test_nothing_that_an_agent_writes_runs_or_hides",
         "webapp/pages/test_templating.py::test_markdown_does_nothing",
         f"{HERE}/test_looks.py::test_payloads_in_every_name_do_nothing",
     ],
