@@ -3,22 +3,15 @@
 from collections.abc import Callable
 
 from bench.figures import Figure, Options
-from bench.ui import _backtest, _lists, _live, _pages, _usable
-from bench.ui._place import Place, done, place_of
-from workers.local.scratch import scratch_stack
+from bench.ui import _backtest, _lists, _live, _pages, axe
+from bench.ui._place import Place, scaled_place
 
-SERVICES = ("postgres", "valkey", "web", "ingest", "jobs", "beat")
 MINUTES = 10.0  # that a run's page stays open
 
 
 def run(options: Options) -> list[Figure]:
-    with scratch_stack(SERVICES, durable=True) as stack:
-        done(
-            stack.python("-m", "webapp.manage", "seed_demo", "--runs", "21", "--scale"),
-            lambda line: options.say(f"  {line}"),
-        )
-        with place_of(stack, options.say) as place:
-            return measure(place, options.minutes or MINUTES)
+    with scaled_place(options.say) as place:
+        return measure(place, options.minutes or MINUTES)
 
 
 def measure(place: Place, minutes: float) -> list[Figure]:
@@ -31,7 +24,7 @@ def measure(place: Place, minutes: float) -> list[Figure]:
         ("a long replay", lambda: _pages.replay(place)),
         ("a backtest", lambda: _backtest.backtest(place)),
         (f"live panels, {minutes:g} minutes", lambda: _live.live_panels(place, minutes)),
-        ("accessibility", lambda: _usable.everywhere(place)),
+        ("accessibility", lambda: axe.everywhere(place)),
     )
     for name, part in parts:
         place.say(name)

@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from cli.testing import CHROMIUM_NAMES
 from workers.local.places import CHECKOUT, UserError
+from workers.local.scratch import scratch_stack
 from workers.local.stack import Stack
 
 # Not `wait_for_function`: it compiles text, which the page's content security policy forbids.
@@ -28,6 +29,7 @@ READY = """async () => {
     return marks()[0].startTime;
 }"""
 WIDTH, HEIGHT = 1280, 900
+SERVICES = ("postgres", "valkey", "web", "ingest", "jobs", "beat")
 Theme = Literal["light", "dark"]
 
 
@@ -78,6 +80,18 @@ class Place:
         if not found:
             raise UserError(f"There is no made-up run {name!r}: seed_demo --scale makes it.")
         return str(found[0]["id"])
+
+
+@contextmanager
+def scaled_place(say: Callable[[str], None]) -> Iterator[Place]:
+    """On a stack of its own, whose database `seed_demo --runs 21 --scale` fills first."""
+    with scratch_stack(SERVICES, durable=True) as stack:
+        done(
+            stack.python("-m", "webapp.manage", "seed_demo", "--runs", "21", "--scale"),
+            lambda line: say(f"  {line}"),
+        )
+        with place_of(stack, say) as place:
+            yield place
 
 
 @contextmanager
