@@ -6,7 +6,6 @@ older attempt that still runs somewhere cannot touch the log of a newer one.
 """
 
 import json
-import os
 import struct
 import zlib
 from collections import Counter
@@ -15,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+from engine.durable import write_whole
 from engine.pool.group import Group
 from engine.pool.state import (
     Admitted,
@@ -55,17 +55,7 @@ class FolderStore:
         folder.mkdir(parents=True, exist_ok=True)
 
     def put(self, name: str, data: bytes) -> None:
-        partial = self._folder / f"{name}.partial"
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self._folder / name)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_whole(self._folder / name, data)
 
     def get(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()

@@ -14,6 +14,7 @@ from typing import Any
 
 import fsspec
 
+from engine.durable import sync_tree, write_whole
 from engine.pool.wal import FolderStore, Store
 
 
@@ -43,11 +44,12 @@ class RunStorage:
         return not self._remote.exists(self._root) or not self._remote.ls(self._root, refresh=True)
 
     def publish(self, name: str) -> None:
-        """Make a file or folder that was written to `path(name)` last. Remote storage has it then
-        instead of this machine."""
-        if self._remote is None:
-            return
+        """Make a file or folder that was written to `path(name)` last, through a power cut too.
+        Remote storage has it then instead of this machine."""
         path = self.folder / name
+        if self._remote is None:
+            sync_tree(path, self.folder)
+            return
         # File by file: what copying a folder onto one that exists means differs between systems.
         # In the order of writing: what was written last says that the rest is there.
         files = [one for one in path.rglob("*") if one.is_file()] or [path]
@@ -87,10 +89,7 @@ class RunStorage:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def write_json(self, name: str, data: Any) -> None:
-        path = self.path(name)
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(json.dumps(data, allow_nan=False))
-        partial.replace(path)
+        write_whole(self.path(name), json.dumps(data, allow_nan=False).encode())
         self.publish(name)
 
     def store(self, name: str) -> Store:

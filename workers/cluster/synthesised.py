@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import zstandard
 
+from engine.durable import sync_tree, write_whole
 from engine.environments.protocol import Task
 from engine.records.rows import Learned
 from engine.records.trajectory import Reward, Segment, StopReason, Trajectory
@@ -38,7 +39,8 @@ def save(folder: Path, made: Synthesis) -> dict[str, Any]:
         "entities": len(made.graph.kinds),
         "funnels": made.funnels,
     }
-    (folder / _DONE).write_text(json.dumps(summary))
+    sync_tree(folder, folder)
+    write_whole(folder / _DONE, json.dumps(summary).encode())
     return summary
 
 
