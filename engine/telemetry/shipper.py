@@ -61,17 +61,13 @@ class Shipper(threading.Thread):
             try:
                 self._ship(segment)
                 self._failures = 0
-            except IngestError as error:
-                self._wait_to_retry(error)
-                return
             except RevokedError as error:
                 log.warning("Nothing more is shipped: %s", error)
                 self.revoked.set()
                 if self._on_revoked is not None:
                     self._on_revoked(str(error))
                 return
-            except OSError as error:
-                log.error("The spool cannot be read: %s", error)
+            except Exception as error:  # whatever it is: without this thread nothing arrives
                 self._wait_to_retry(error)
                 return
 
@@ -122,7 +118,7 @@ class Shipper(threading.Thread):
                 return
             self._refused(str(error), batch[0])
             return
-        for item in answer.get("rejected") or []:
+        for item in answer["rejected"]:
             message = f"{item.get('field', '')}: {item.get('message', '')}"
             self._refused(message, batch[item["index"]])
 
@@ -136,7 +132,8 @@ class Shipper(threading.Thread):
 
     def _wait_to_retry(self, error: Exception) -> None:
         if self._failures == 0:
-            log.warning("Telemetry waits on disk: %s", error)
+            unforeseen = not isinstance(error, IngestError)
+            log.warning("Telemetry waits on disk: %s", error, exc_info=unforeseen)
         delay = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2**self._failures)
         self._failures = min(self._failures + 1, 16)
         delay *= random.uniform(0.5, 1.0)

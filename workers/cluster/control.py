@@ -36,6 +36,7 @@ class Control(threading.Thread):
         self._ending = threading.Event()
         self._where: tuple[str, int, int] = ("starting", 0, 0)
         self._on_latches: Callable[[Latches], None] | None = None
+        self._telling = threading.Lock()  # the newest latches are told last
         self._silent_since: float | None = None
 
     @property
@@ -48,9 +49,10 @@ class Control(threading.Thread):
 
     def on_latches(self, call: Callable[[Latches], None] | None) -> None:
         """Who is told of the pause latches, from the heartbeat's thread, now and at each change."""
-        self._on_latches = call
-        if call is not None:
-            call(self.latches)
+        with self._telling:
+            self._on_latches = call
+            if call is not None:
+                call(self.latches)
 
     def revoke(self, reason: str) -> None:
         self.revoked = self.revoked or reason
@@ -63,7 +65,10 @@ class Control(threading.Thread):
     def run(self) -> None:
         while not self._ending.is_set() and not self.revoked:
             started = time.monotonic()
-            self._beat()
+            try:
+                self._beat()
+            except Exception:  # a run without a heartbeat looks dead and hears no wish
+                log.exception("A heartbeat failed; the run goes on.")
             self._ending.wait(max(0.0, self._interval_s - (time.monotonic() - started)))
 
     def end(self) -> None:
@@ -90,7 +95,8 @@ class Control(threading.Thread):
             self.changed.set()
         latches = Latches(bool(answer.get("pause_rollouts")), bool(answer.get("pause_training")))
         if latches != self.latches:
-            self.latches = latches
-            self.changed.set()
-            if self._on_latches is not None:
-                self._on_latches(latches)
+            with self._telling:
+                self.latches = latches
+                self.changed.set()
+                if self._on_latches is not None:
+                    self._on_latches(latches)

@@ -136,6 +136,18 @@ def test_what_ingest_rejects_is_a_gap_and_the_rest_arrives(ingest, spool):
     assert ingest.of_kind("gap")[0]["items"] == 1
 
 
+@pytest.mark.parametrize("answer", [{}, {"rejected": [{"index": 99}]}, {"rejected": 3}])
+def test_an_answer_that_is_not_of_ingest_loses_nothing_and_ends_nothing(ingest, spool, answer):
+    answers = iter([(200, answer)])
+    ingest.behave = lambda path, body: next(answers, None)
+    add(spool, 3)
+    shipper = ship(spool, ingest.url)
+    ingest.until(lambda: len(steps(ingest)) == 3)
+    add(spool, 2, start=3)
+    assert shipper.close(20)
+    assert steps(ingest) == list(range(5))
+
+
 def test_it_finds_the_one_event_that_spoils_a_batch(ingest, spool):
     def refuse_long_text(path, body):
         texts = [item.get("text", "") for item in body["items"]]

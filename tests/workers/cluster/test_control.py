@@ -53,6 +53,17 @@ def test_an_outage_stops_nothing(ingest, control):
     assert not control.wants_end, "not even a refusal by a broken web tier stops a live run"
 
 
+def test_what_goes_wrong_in_a_heartbeat_ends_none_that_follow(ingest, control):
+    control.on_latches(lambda latches: 1 / 0 if latches.training else None)
+    control.start()
+    ingest.pause_training = True
+    ingest.until(lambda: control.latches.training)
+    ingest.command = "stop"
+    count = len(beats(ingest))
+    ingest.until(lambda: len(beats(ingest)) > count + 3)
+    assert control.command == "stop"
+
+
 def test_a_revoked_attempt_is_told_once_and_beats_no_more(ingest, control):
     ingest.behave = lambda path, body: (409, {"detail": "attempt 2 runs"})
     control.start()
