@@ -220,19 +220,21 @@ class RolloutActor:
         return self._reporter.close(timeout_s)
 
     def _switch(self, wanted: _Production | None) -> None:
-        self._switched.clear()
         self._wanted = wanted
+        self._switched.clear()  # after the wish: until then `run` may still say it of the one before
         self._wake.set()
         if not self._switched.wait(limits.CALL_S):
             raise TimeoutError(f"{self._name} did not change stage within {limits.CALL_S} s")
 
     def _talk_to_pool(self) -> None:
-        """Take what was granted and ask for more; waits only where the stage changes."""
+        """Take what was granted and ask for more; waits only where the stage changes, which it does
+        not before the pool has answered: what it grants is of the stage that is left."""
         changes = self._wanted is not self._production
         offer = self._answer(wait_s=2 * limits.LONG_POLL_S if changes else 0.0)
         if changes:
-            self._drop_groups(offer)
-            self._production = self._wanted
+            if self._asking is None:
+                self._drop_groups(offer)
+                self._production = self._wanted
         elif offer is not None and self._production is not None:
             self._accept(offer, self._production)
         if self._wanted is self._production:

@@ -1,0 +1,89 @@
+"""How a rollout worker talks to the pool, without Ray: what was granted for one stage is never
+taken for another."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from engine.pool.pool import Ticket
+from tests.workers.cluster.running import spec
+from workers.cluster import rollout_actor
+from workers.cluster.pool_actor import Offer
+from workers.cluster.rollout_actor import RolloutActor, _Production
+
+
+class Calls:
+    """The methods of an actor; `remote` returns a reference whose answer a test gives."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def remote(*arguments: Any) -> str:
+            self.made.append((name, arguments))
+            return f"{name} {len(self.made)}"
+
+        return SimpleNamespace(remote=remote)
+
+
+@pytest.fixture
+def answers(monkeypatch) -> dict[str, Any]:
+    """What is there of what was asked, by reference."""
+    there: dict[str, Any] = {}
+    ray = SimpleNamespace(
+        wait=lambda refs, timeout: ([ref for ref in refs if ref in there], []),
+        get=lambda ref, timeout: there.pop(ref, None),
+    )
+    monkeypatch.setattr(rollout_actor, "ray", ray)
+    return there
+
+
+@pytest.fixture
+def worker() -> RolloutActor:
+    reporter = SimpleNamespace(spool=SimpleNamespace(full=False), send_phases=lambda busy: None)
+    address: Any = SimpleNamespace(reporter=lambda name: reporter)
+    worker = RolloutActor(json.dumps(spec()), 0, 1, address)
+    worker._loop = SimpleNamespace(
+        free=16, cancel=lambda: None, sampler=SimpleNamespace(version=0), submit=None
+    )
+    return worker
+
+
+def production(index: int, pool: Calls) -> _Production:
+    stage: Any = SimpleNamespace(group_size=4)
+    return _Production(index, stage, pool, {None: []})
+
+
+def test_it_leaves_a_stage_only_when_the_pool_has_answered_of_it(worker, answers):
+    pool = Calls()
+    worker._wanted = worker._production = first = production(1, pool)
+    worker._talk_to_pool()
+    assert [name for name, _ in pool.made] == ["start"]
+    worker._wanted = second = production(2, pool)
+    worker._talk_to_pool()
+    assert worker._production is first, "what the pool is about to grant is of this stage"
+    answers["start 1"] = Offer([Ticket(7, None)], 0, [], None)
+    worker._talk_to_pool()
+    assert worker._production is second
+    assert [call for call in pool.made if call[0] == "abandon"] == [("abandon", ([7],))]
+    assert not worker._started
+
+
+def test_a_switch_is_not_confirmed_by_the_stage_before(worker, answers):
+    """Whatever `run` does in between the two statements of a switch."""
+    pool = Calls()
+    worker._wanted = worker._production = production(1, pool)
+    cleared = worker._switched.clear
+    done: list[bool] = []
+
+    def clear() -> None:
+        cleared()
+        worker._talk_to_pool()
+        done.append(worker._switched.is_set())
+
+    worker._switched.clear = clear  # type: ignore[method-assign]
+    worker._switched.wait = lambda seconds: True  # type: ignore[method-assign, assignment]
+    worker.cease()
+    assert done == [worker._production is None]
