@@ -2,7 +2,7 @@
 
 import math
 
-import torch
+import numpy as np
 from torch import Tensor
 
 
@@ -21,7 +21,7 @@ def off_policy_statistics(
     return {
         "weight_mean": float(ratio.mean()),
         "weight_max": float(ratio.max()),
-        "weight_p99": float(torch.quantile(ratio, 0.99)),
+        "weight_p99": float(np.quantile(ratio.numpy(force=True), 0.99)),  # torch's has a limit
         "ess": float(weight.sum() ** 2 / (len(weight) * weight.square().sum())),
         "sampler_kl": float((ratio - 1 - log_ratio).mean()),
     }

@@ -220,8 +220,8 @@ class RolloutActor:
         return self._reporter.close(timeout_s)
 
     def _switch(self, wanted: _Production | None) -> None:
-        self._wanted = wanted
-        self._switched.clear()  # after the wish: until then `run` may still say it of the one before
+        self._wanted = wanted  # first: until then `run` may still say that it has switched
+        self._switched.clear()
         self._wake.set()
         if not self._switched.wait(limits.CALL_S):
             raise TimeoutError(f"{self._name} did not change stage within {limits.CALL_S} s")

@@ -139,3 +139,9 @@ def test_statistics_see_the_weights() -> None:
     assert figures["ess"] == pytest.approx(9**2 / (4 * (25 + 1 + 1 + 4)))
     expected_kl = sum(r - 1 - math.log(r) for r in (8, 1, 1, 2)) / 4
     assert figures["sampler_kl"] == pytest.approx(expected_kl)
+
+
+def test_statistics_take_a_step_of_any_number_of_tokens() -> None:
+    logprobs = torch.zeros((1 << 24) + 1)
+    logprobs[: 1 << 18] = math.log(2)  # 1.6%
+    assert off_policy_statistics(logprobs, torch.zeros(1))["weight_p99"] == pytest.approx(2.0)
