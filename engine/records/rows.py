@@ -148,7 +148,13 @@ def _recorded(row: TrajectoryRow, tokenizer: RowTokenizer) -> list[Segment]:
                 f"{path} has {len(segment.ids)} ids and {len(segment.loss_mask)} entries in "
                 "loss_mask: one each is expected.",
             )
-        if (highest := max(segment.ids, default=0)) >= tokenizer.vocab_size:
+        if not segment.ids or segment.loss_mask[0]:
+            raise RowError(
+                "not of this form",
+                f"{path} has no token before the first one that is to be learned: a segment holds "
+                "all that its tokens followed.",
+            )
+        if (highest := max(segment.ids)) >= tokenizer.vocab_size:
             raise RowError(
                 "another tokenizer",
                 f"{path}.ids holds {highest}, and this run's tokenizer ends at "

@@ -132,6 +132,19 @@ def test_tokens_beyond_the_turns_are_never_learned(tokenizer: Tokenizer) -> None
     assert refused(found, tokenizer).reason == "nothing to learn"
 
 
+def test_a_segment_that_cannot_be_trained_on_is_refused(tokenizer: Tokenizer) -> None:
+    found = recorded(tokenizer)
+    found["segments"].append({"ids": [], "loss_mask": []})
+    assert "segments.1 has no token before the first" in str(refused(found, tokenizer))
+    found = recorded(tokenizer)
+    turn = tokenizer.encode_turn(ANSWER)
+    found["segments"].append({"ids": turn, "loss_mask": [True] * len(turn)})
+    found["steps"].append({"text": ANSWER, "segment": 1, "start": 0, "stop": len(turn)})
+    error = refused(found, tokenizer)
+    assert error.reason == "not of this form"
+    assert "segments.1 has no token before the first" in str(error)
+
+
 def test_a_row_longer_than_an_episode_is_refused(tokenizer: Tokenizer) -> None:
     size = len(recorded(tokenizer)["segments"][0]["ids"])
     assert learned(row(), tokenizer, size)
