@@ -59,6 +59,8 @@ def submit(submission_id: str, attempt_id: str, ticket: str) -> None:
 
 def status(submission_id: str) -> Job:
     """Raises RayUnreachableError."""
+    if not submission_id:  # never submitted; by no name Ray would list all jobs
+        return Job(None)
     answer = _call("GET", f"/api/jobs/{submission_id}", None, TIMEOUT_S, unknown_is_none=True)
     if answer is None:
         return Job(None)
@@ -67,6 +69,8 @@ def status(submission_id: str) -> Job:
 
 def stop(submission_id: str) -> None:
     """End a job: SIGTERM, then SIGKILL. An unknown or ended one is no error."""
+    if not submission_id:
+        return
     _call("POST", f"/api/jobs/{submission_id}/stop", None, TIMEOUT_S, unknown_is_none=True)
 
 
@@ -93,7 +97,10 @@ def _call(
         raise RayUnreachableError(message)
     if not answer.is_success:
         raise ValueError(message)
-    found: dict[str, Any] = answer.json()
+    try:
+        found: dict[str, Any] = answer.json()
+    except ValueError as error:  # something else answers at its address
+        raise RayUnreachableError(f"{message}, which is not JSON") from error
     return found
 
 

@@ -2,9 +2,12 @@
 
 import logging
 import secrets
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import TypeVar
 
 from celery import shared_task
+from celery.exceptions import SoftTimeLimitExceeded
 from django.utils import timezone
 
 from webapp.accounts import webhooks
@@ -20,6 +23,8 @@ from webapp.sweeps.services import step_sweep
 from workers.control import ray_jobs
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 START_LIMIT = timedelta(minutes=10)  # from submission until the driver has redeemed its ticket
 INDEX_S = 4.0  # in which trajectories are indexed at a time, so that other tasks get their turn
@@ -91,31 +96,39 @@ def sweep(sweep_id: str) -> None:
 @shared_task(name="caravan.sweeps")
 def sweeps() -> None:
     """Bring every sweep up to date; one that cannot be does not hold up the others."""
-    for sweep_id in Sweep.objects.filter(ended_at=None).values_list("pk", flat=True):
-        try:
-            step_sweep(sweep_id)
-        except Exception:
-            log.exception("The sweep %s was not brought up to date; it is tried again", sweep_id)
+    _each(Sweep.objects.filter(ended_at=None).values_list("pk", flat=True), step_sweep)
 
 
 @shared_task(name="caravan.reconcile")
 def reconcile() -> None:
     """Compare what the database wishes, what ingest hears and what Ray says; mend the rest."""
-    for project_id in Project.objects.filter(runs__state=State.QUEUED).distinct().values_list("pk"):
-        for attempt_id in due(project_id[0]):
-            submit(attempt_id)
-    for attempt in Attempt.objects.filter(state=State.STARTING, ended_at=None):
-        _look_at_start(attempt)
-    for silent in services.silent_attempts():
-        _look_at_silence(silent)
+    queued = Project.objects.filter(runs__state=State.QUEUED).distinct()
+    for project_id in queued.values_list("pk", flat=True):
+        _each(due(project_id), submit)
+    _each(Attempt.objects.filter(state=State.STARTING, ended_at=None), _look_at_start)
+    _each(services.silent_attempts(), _look_at_silence)
     overdue = Attempt.objects.filter(
         state=State.STOPPING, ended_at=None, run__stop_asked_at__lt=timezone.now() - STOP_LIMIT
     )
-    for attempt in overdue.select_related("run"):
-        _end_by_ray(attempt, f"did not stop within {STOP_LIMIT.seconds} s and was ended")
+    _each(overdue.select_related("run"), _end_overdue)
     webhooks.send_due()
     services.judge_jobs()
     services.send_jobs()
+
+
+def _each(found: Iterable[T], mend: Callable[[T], object]) -> None:
+    """Mend one after the other; what cannot be mended now does not hold up the others."""
+    for one in found:
+        try:
+            mend(one)
+        except SoftTimeLimitExceeded:
+            raise
+        except Exception:
+            log.exception("%s could not be brought up to date; it is tried again.", one)
+
+
+def _end_overdue(attempt: Attempt) -> None:
+    _end_by_ray(attempt, f"did not stop within {STOP_LIMIT.seconds} s and was ended")
 
 
 def _look_at_start(attempt: Attempt) -> None:

@@ -5,6 +5,7 @@ import shlex
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from workers.control import ray_jobs
@@ -69,6 +70,20 @@ def test_what_a_job_wrote_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -
     assert ray_jobs.status("any").message == (
         "Job entrypoint command failed with exit code 2; last written: driver: error: no such thing"
     )
+
+
+def test_a_job_without_a_name_was_never_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray lists all jobs to whoever asks for one of no name."""
+    monkeypatch.setattr(ray_jobs, "_call", lambda *_, **__: [{"status": "RUNNING"}])
+    assert ray_jobs.status("") == ray_jobs.Job(None)
+
+
+def test_what_is_not_json_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARAVAN_RAY_JOBS_URL", "http://127.0.0.1:1")
+    page = httpx.Response(200, text="<html>Log in</html>")
+    monkeypatch.setattr(httpx, "request", lambda *_, **__: page)
+    with pytest.raises(ray_jobs.RayUnreachableError, match="not JSON"):
+        ray_jobs.status("try-1")
 
 
 def test_it_refuses_a_second_job_of_one_name(jobs: None) -> None:

@@ -203,3 +203,33 @@ def test_it_ends_a_driver_that_does_not_stop(run: Run, ray: Ray) -> None:
     tasks.reconcile()
     assert _state(run) == State.STOPPED
     assert ray.jobs[attempt.ray_job_id] == "STOPPED"
+
+
+def test_it_takes_up_an_attempt_whose_submission_was_cut_short(run: Run, ray: Ray) -> None:
+    """A worker killed between the claim and the call leaves an attempt that has no Ray job."""
+    assert services.claim(_attempt(run).pk)
+    Attempt.objects.update(submitted_at=timezone.now() - timedelta(minutes=1))
+    tasks.reconcile()
+    assert _state(run) == State.QUEUED
+    tasks.reconcile()
+    assert _state(run) == State.STARTING
+    assert ray.jobs == {_attempt(run).ray_job_id: "PENDING"}
+
+
+def test_one_attempt_that_cannot_be_looked_at_holds_up_no_other(
+    run: Run, ray: Ray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Project.objects.update(max_running=2)
+    started = [_start(one, ray, heard=timedelta(minutes=1)) for one in (run, _launch())]
+    broken, silent = sorted(started, key=lambda attempt: attempt.pk)  # in which they are looked at
+    ray.jobs[silent.ray_job_id] = "FAILED"
+    status = ray.status
+
+    def of_another_form(submission_id: str) -> ray_jobs.Job:
+        if submission_id == broken.ray_job_id:
+            raise TypeError("Ray answers a list")
+        return status(submission_id)
+
+    monkeypatch.setattr(ray_jobs, "status", of_another_form)
+    tasks.reconcile()
+    assert (_state(broken.run), _state(silent.run)) == (State.RUNNING, State.LOST)
