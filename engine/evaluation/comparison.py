@@ -1,17 +1,16 @@
 """Two policies on the same tasks and trials: the gain, its interval, and the tasks that flipped."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.evaluation.intervals import Interval, mcnemar_p, paired_gain
-from engine.evaluation.outcomes import Outcome, by_task
+from engine.evaluation.trials import ByTask, Trials
 
 
 @dataclass(frozen=True)
 class Flip:
-    """A task of which the policies solve different shares of the trials, with one trial of each
-    that shows it."""
+    """A task of which the policies solve different shares of the trials, with the trajectory of a
+    trial of each that shows it ("" where ids were not read)."""
 
     task_id: str
     category: str
@@ -26,7 +25,7 @@ class Comparison:
     """`after` minus `before` over the tasks that both played; the others are only counted."""
 
     tasks: int
-    left_out: int  # tasks that only one of them has a valid trial of
+    left_out: int  # tasks that only one of them has a rated trial of
     before: float  # completion rate on the common tasks
     after: float
     gain: Interval
@@ -38,19 +37,23 @@ class Comparison:
         return asdict(self)
 
 
-def compare(before: Sequence[Outcome], after: Sequence[Outcome]) -> Comparison:
-    """Pairs by task, means over its trials. Raises ValueError where no task is common."""
-    first, last = by_task(before), by_task(after)
-    both = sorted(first.keys() & last.keys())
+def compare(before: ByTask, after: ByTask) -> Comparison:
+    """Pairs by task, means over its rated trials. Raises ValueError where no task is common."""
+    first = {task for task, of_task in before.items() if of_task.rated}
+    last = {task for task, of_task in after.items() if of_task.rated}
+    both = sorted(first & last)
     if not both:
         raise ValueError("the two evaluations have no task in common")
-    rates = [(_rate(first[task]), _rate(last[task])) for task in both]
-    old, new = [pair[0] for pair in rates], [pair[1] for pair in rates]
-    single = all(len(first[task]) == len(last[task]) == 1 for task in both)
-    flips = [_flip(first[task], last[task]) for task in both]
+    old, new = [before[task].rate for task in both], [after[task].rate for task in both]
+    single = all(before[task].rated == after[task].rated == 1 for task in both)
+    flips = [
+        _flip(task, before[task], after[task])
+        for task, was, now in zip(both, old, new, strict=True)
+        if was != now
+    ]
     return Comparison(
         tasks=len(both),
-        left_out=len(first.keys() ^ last.keys()),
+        left_out=len(first ^ last),
         before=sum(old) / len(both),
         after=sum(new) / len(both),
         gain=paired_gain(old, new),
@@ -60,22 +63,13 @@ def compare(before: Sequence[Outcome], after: Sequence[Outcome]) -> Comparison:
     )
 
 
-def _rate(trials: Sequence[Outcome]) -> float:
-    return sum(one.success for one in trials) / len(trials)
-
-
-def _flip(before: Sequence[Outcome], after: Sequence[Outcome]) -> Flip:
-    old, new = _rate(before), _rate(after)
+def _flip(task: str, before: Trials, after: Trials) -> Flip:
+    old, new = before.rate, after.rate
     return Flip(
-        task_id=before[0].task_id,
-        category=before[0].category,
+        task_id=task,
+        category=before.category,
         before=old,
         after=new,
-        before_trajectory=_example(before, success=old > new),
-        after_trajectory=_example(after, success=new > old),
+        before_trajectory=before.example(success=old > new),
+        after_trajectory=after.example(success=new > old),
     )
-
-
-def _example(trials: Sequence[Outcome], success: bool) -> str:
-    """The first trial that ended as asked, else the first."""
-    return next((one for one in trials if one.success is success), trials[0]).trajectory

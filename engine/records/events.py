@@ -46,6 +46,8 @@ MAX_TREE_NODES = 2_000
 MAX_PLAYING = 32  # episodes of a worker that are listed
 MAX_PUBLISHED_TURNS = 20  # of one event
 MAX_PUBLISHED_CHARS = 2_000  # of a field of a turn
+MAX_TRIALS_OF_PART = 2_000
+MAX_TRIAL_PARTS = 64  # of an evaluation
 NodeColumn = Annotated[
     list[Annotated[int, Field(ge=-1, lt=2**53)]], Field(max_length=MAX_TREE_NODES)
 ]
@@ -268,8 +270,40 @@ class CheckpointSaved(Item):
     ] = ""
 
 
+class TaskTrials(BaseModel):
+    """What the trials of a task came to, a character and a trajectory for each: solved, failed, or
+    ended by something but the policy."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: str
+    category: str
+    results: Annotated[str, Field(pattern="^[10x]+$")]
+    trajectories: list[str]
+
+    @model_validator(mode="after")
+    def _one_each(self) -> Self:
+        if len(self.trajectories) != len(self.results):
+            raise ValueError(
+                f"{len(self.results)} results have {len(self.trajectories)} trajectories: give "
+                "one each"
+            )
+        return self
+
+
+class TrialRows(Item):
+    """A part of an evaluation's trials; the evaluation of this `path` is reported after them."""
+
+    kind: Literal["trials"] = "trials"
+    path: Annotated[str, Field(max_length=500)]
+    part: Annotated[int, Field(ge=0, description=f"At most {MAX_TRIAL_PARTS} are stored")]
+    rows: Annotated[
+        list[TaskTrials], Field(description=f"With at most {MAX_TRIALS_OF_PART:,} trials in all")
+    ]
+
+
 class EvaluationDone(Item):
-    """Tasks were played with frozen weights; the outcome of each trial lies on run storage."""
+    """Tasks were played with frozen weights; all about each trial lies on run storage."""
 
     kind: Literal["evaluation"] = "evaluation"
     tasks: Literal["held_out", "quick"]
@@ -280,6 +314,7 @@ class EvaluationDone(Item):
     trials: int  # of each task
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     path: Annotated[str, Field(max_length=500, description="Relative to the run's storage")]
+    parts: Annotated[int, Field(ge=0)]  # of its trials, that were reported before
     report: dict[str, Any]  # see engine.evaluation.report.Report
     # loss and token_accuracy on those that nothing learns from; empty: not measured
     demonstrations: dict[Name, Number] = {}
@@ -309,6 +344,7 @@ Event = Annotated[
     | Playing
     | Turns
     | CheckpointSaved
+    | TrialRows
     | EvaluationDone
     | Gap,
     Field(discriminator="kind"),

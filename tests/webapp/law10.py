@@ -1,14 +1,13 @@
 """A project with one of everything, and how URLs and calls are filled with its ids."""
 
-import json
 import re
 from dataclasses import replace
 
 from django.utils import timezone
 
-from engine.evaluation.report import report
 from engine.records.shards import write_shard
 from tests.engine.evaluation.samples import outcomes
+from tests.webapp.judging import judge
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import SPEC, start
 from webapp import ids, storage
@@ -128,20 +127,8 @@ def build_world(project: Project, user: User) -> dict[str, str]:
 
 
 def judged(run: Run, attempt: Attempt, category: str) -> RunEvent:
-    """An evaluation as a driver reports it, with its outcomes on the run's storage."""
     played = [replace(one, category=category) for one in outcomes(True, False)]
-    path = "evaluations/stage-1-step-000001-held_out.json"
-    kept = {"outcomes": [one.to_dict() for one in played]}
-    storage.write_run_file(run.pk, path, json.dumps(kept).encode())
-    return RunEvent.objects.create(
-        run=run, attempt=attempt, kind="evaluation", source="driver",
-        seq=10**9 + run.number, at=1.0, cursor=1,
-        data={
-            "tasks": "held_out", "stage": 1, "step": 1, "trainer_step": 1, "version": 1,
-            "trials": 1, "temperature": 0.0, "path": path, "report": report(played).to_dict(),
-            "demonstrations": {},
-        },
-    )  # fmt: skip
+    return judge(attempt, played, seq=10**9 + run.number)
 
 
 def fill(route: str, world: dict[str, str]) -> str:

@@ -2,17 +2,19 @@
 same, over seeds where runs are grouped, and the tasks that one solves and the other does not."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from engine.evaluation.comparison import Comparison
-from engine.evaluation.comparison import compare as compare_outcomes
+from engine.evaluation.comparison import compare as compare_trials
 from engine.evaluation.intervals import Interval, difference, wilson
-from engine.evaluation.outcomes import Outcome
 from engine.evaluation.student import Sample, mean_difference, mean_interval, sample
+from engine.evaluation.trials import ByTask, Trials
 from engine.spec.fork import same_tasks
-from webapp.experiments.evaluations import EVENTS, Evaluation, outcomes_of, read
+from webapp.experiments.evaluations import EVENTS, Evaluation, read, trials_of, trials_of_each
 from webapp.experiments.models import Run
 from webapp.experiments.queries import config_differences
 from webapp.experiments.run_groups import VARIANT, group_key, without_labels
@@ -114,19 +116,16 @@ def against_base(found: Sequence[Rate]) -> list[RateDifference | None]:
     """Each run against the first one; None for the first and where either has no rate."""
     if not found:
         return []
-    base = found[0]
-    known: dict[int, list[Outcome] | None] = {}
-    return [None, *(_difference(one, base, known) for one in found[1:])]
+    base, *others = found
+    paired = _paired(base, others)
+    return [None, *(_difference(one, base, paired.get(one.run.pk)) for one in others)]
 
 
-def _difference(
-    one: Rate, base: Rate, known: dict[int, list[Outcome] | None]
-) -> RateDifference | None:
+def _difference(one: Rate, base: Rate, paired: Comparison | None) -> RateDifference | None:
     if one.interval is None or base.interval is None:
         return None
-    paired, alike = None, True
+    alike = True
     if one.evaluation and base.evaluation:
-        paired = _paired(base.evaluation, one.evaluation, known)
         alike = _conditions(one.evaluation) == _conditions(base.evaluation)
     if paired is None:
         apart = difference(one.interval, base.interval)
@@ -147,39 +146,29 @@ def _conditions(one: Evaluation) -> tuple[int, float]:
     return one.trials, one.temperature
 
 
-def _paired(
-    first: Evaluation, second: Evaluation, known: dict[int, list[Outcome] | None]
-) -> Comparison | None:
-    """None where the tasks are not known to be the same, or the outcomes are gone."""
-    before, after = _outcomes(first, known), _outcomes(second, known)
-    if before is None or after is None or not are_paired(first.run, second.run, before, after):
-        return None
-    try:
-        return compare_outcomes(before, after)
-    except ValueError:  # nothing in common
-        return None
+def _paired(base: Rate, others: Sequence[Rate]) -> dict[str, Comparison]:
+    """By run id; those are missing whose tasks are not known to be the base's, or not known at
+    all."""
+    theirs = [one.evaluation for one in others if one.evaluation]
+    if base.evaluation is None or not theirs:
+        return {}
+    ((_, before),) = trials_of_each([base.evaluation])
+    found: dict[str, Comparison] = {}
+    for one, after in trials_of_each(theirs):
+        if before is None or after is None or not are_paired(base.run, one.run, before, after):
+            continue
+        with suppress(ValueError):  # nothing in common
+            found[one.run.pk] = compare_trials(before, after)
+    return found
 
 
-def are_paired(
-    first: Run, second: Run, before: Sequence[Outcome], after: Sequence[Outcome]
-) -> bool:
+def are_paired(first: Run, second: Run, before: ByTask, after: ByTask) -> bool:
     """Whether equal ids name equal tasks: the specs make the same ones, or all ids are the same.
 
     Ids are digests of a question's entity and relations; worlds of different seeds share a few of
     them by chance, with other answers.
     """
-    if same_tasks(first.spec, second.spec):
-        return True
-    return {one.task_id for one in before} == {one.task_id for one in after}
-
-
-def _outcomes(one: Evaluation, known: dict[int, list[Outcome] | None]) -> list[Outcome] | None:
-    if one.id not in known:
-        try:
-            known[one.id] = outcomes_of(one)
-        except RefusedError:
-            known[one.id] = None
-    return known[one.id]
+    return same_tasks(first.spec, second.spec) or before.keys() == after.keys()
 
 
 @dataclass(frozen=True)
@@ -195,36 +184,36 @@ class Flips:
 def flips(first: Run, second: Run, category: str = "") -> Flips:
     """Tasks that one of two runs solves and the other does not.
 
-    Raises RefusedError: a run without an evaluation, tasks that are not the same, outcomes that are
-    gone, a category that no common task has.
+    Raises RefusedError: a run without an evaluation, tasks that are not the same, trials that were
+    not reported, a category that no common task has.
     """
     made = newest_evaluations([first, second])
     for run in (first, second):
         if run.pk not in made:
             raise RefusedError(f"{run.name} has no evaluation on held-out tasks yet.", status=409)
     pair = made[first.pk], made[second.pk]
-    before, after = outcomes_of(pair[0]), outcomes_of(pair[1])
-    both = {one.task_id for one in before} & {one.task_id for one in after}
+    before, after = trials_of(pair[0]), trials_of(pair[1])
+    both = before.keys() & after.keys()
     if not both or not are_paired(first, second, before, after):
         raise RefusedError(
             f"{first.name} and {second.name} were not judged on the same tasks: their seed, "
             "environment or number of tasks differs.",
             status=409,
         )
-    categories: dict[str, int] = {}
-    for name in {one.task_id: one.category for one in before if one.task_id in both}.values():
-        categories[name] = categories.get(name, 0) + 1
+    categories = Counter(before[task].category for task in both)
     if category and category not in categories:
         raise invalid_field("category", f"No common task is of the category {category!r}.")
-    chosen = [
-        [one for one in outcomes if not category or one.category == category]
-        for outcomes in (before, after)
-    ]
+    if category:
+        before, after = _of_category(before, category), _of_category(after, category)
     try:
-        compared = compare_outcomes(*chosen)
+        compared = compare_trials(before, after)
     except ValueError:
-        raise RefusedError("No task has a valid trial of both runs.", status=409) from None
+        raise RefusedError("No task has a rated trial of both runs.", status=409) from None
     return Flips(*pair, compared, dict(sorted(categories.items())))
+
+
+def _of_category(by_task: ByTask, category: str) -> dict[str, Trials]:
+    return {task: of for task, of in by_task.items() if of.category == category}
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,27 @@
 """Reads of evaluations: those of a run and of the runs that judge its checkpoints, and two of them
 compared trial by trial."""
 
-import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from sys import intern
 from typing import Any
 
+from django.db.models import Q
 from pydantic import TypeAdapter, ValidationError
 
 from engine.evaluation.comparison import Comparison, compare
-from engine.evaluation.outcomes import Outcome
 from engine.evaluation.report import Report
-from webapp import storage
+from engine.evaluation.trials import Trials
 from webapp.experiments.models import Run
 from webapp.experiments.tries import is_try
-from webapp.monitoring.models import RunEvent
+from webapp.monitoring.models import RunEvent, TrialPart
 from webapp.problems import RefusedError, invalid_field
 
 REPORT: TypeAdapter[Report] = TypeAdapter(Report)
-MOST_BYTES = 256 * 2**20  # of a file with outcomes
+PARTS_AT_ONCE = 4  # of trials, in memory
 OTHER_CODE = "This evaluation was written by other code, and cannot be read."
-GONE = "The outcomes of this evaluation are not on the run's storage any more."
+UNTOLD = "Not all trials of this evaluation were reported, so that its tasks are not known."
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Evaluation:
     id: int
     run: Run
     attempt: int
+    attempt_id: str
     at: float
     tasks: str
     stage: int
@@ -38,6 +41,7 @@ class Evaluation:
     trials: int
     temperature: float
     path: str
+    parts: int  # of its trials
     report: Report
     demonstrations: dict[str, float]
 
@@ -72,32 +76,60 @@ EVENTS = RunEvent.objects.filter(kind="evaluation").select_related(
 
 
 def compared(first: Evaluation, second: Evaluation) -> Comparison:
-    """Raises RefusedError: outcomes that are gone (410), tasks that have nothing in common."""
+    """Raises RefusedError: trials that were not reported (409), tasks that have nothing in
+    common."""
     try:
-        return compare(outcomes_of(first), outcomes_of(second))
+        return compare(trials_of(first), trials_of(second))
     except ValueError:
         raise invalid_field(
             "second", "These two evaluations have no task in common: compare two of the same tasks."
         ) from None
 
 
-def outcomes_of(one: Evaluation) -> list[Outcome]:
-    """Raises RefusedError (410) where they are gone."""
-    try:
-        file, size = storage.open_run_file(one.run.pk, one.path)
-    except FileNotFoundError:
-        raise RefusedError(GONE, status=410) from None
-    if size > MOST_BYTES:
-        raise RefusedError(
-            "The outcomes of this evaluation are too many to be compared.", status=413
-        )
-    with file:
-        try:
-            return [Outcome.from_dict(item) for item in json.load(file)["outcomes"]]
-        except (ValueError, KeyError, TypeError):
-            raise RefusedError(
-                "The outcomes of this evaluation cannot be read.", status=410
-            ) from None
+def trials_of(one: Evaluation, ids: bool = True) -> dict[str, Trials]:
+    """By task, with the trajectories' ids or without. Raises RefusedError (409) where not all
+    were reported."""
+    ((_, found),) = trials_of_each([one], ids)
+    if found is None:
+        raise RefusedError(UNTOLD, status=409)
+    return found
+
+
+def trials_of_each(
+    made: Sequence[Evaluation], ids: bool = False
+) -> Iterator[tuple[Evaluation, dict[str, Trials] | None]]:
+    """The trials of every evaluation, None where not all were reported; in any order.
+
+    One query, and no more than a few parts of it in memory at a time.
+    """
+    untold = {(one.attempt_id, one.path): one for one in made}
+    if not untold:
+        return
+    asked = Q()
+    for attempt, path in untold:
+        asked |= Q(attempt=attempt, path=path)
+    rows = TrialPart.objects.filter(asked).order_by("attempt", "path", "part")
+    if not ids:
+        rows = rows.defer("trajectories")
+    stored = rows.iterator(chunk_size=PARTS_AT_ONCE)
+    for key, parts in groupby(stored, key=lambda part: (part.attempt_id, part.path)):
+        one, told, found = untold.pop(key), 0, dict[str, Trials]()
+        for part in parts:
+            told += 1
+            _add(found, part, part.trajectories if ids else [])
+        yield one, found if told == one.parts else None
+    for one in untold.values():
+        yield one, None if one.parts else {}
+
+
+def _add(found: dict[str, Trials], part: TrialPart, trajectories: Sequence[str]) -> None:
+    begin = 0
+    for task, category, of_task in zip(part.tasks, part.categories, part.results, strict=True):
+        names = trajectories[begin : begin + len(of_task)]
+        begin += len(of_task)
+        if (held := found.get(task)) is not None:  # it goes on in this part
+            of_task, names = held.results + of_task, [*held.trajectories, *names]
+        found[task] = Trials(intern(category), intern(of_task), names)
 
 
 def problem_of_report(report: dict[str, Any]) -> str:
@@ -119,6 +151,7 @@ def read(row: RunEvent) -> Evaluation | None:
             id=row.pk,
             run=row.run,
             attempt=row.attempt.number,
+            attempt_id=row.attempt_id,
             at=row.at,
             tasks=data["tasks"],
             stage=data["stage"],
@@ -128,6 +161,7 @@ def read(row: RunEvent) -> Evaluation | None:
             trials=data["trials"],
             temperature=data["temperature"],
             path=data["path"],
+            parts=data["parts"],
             report=report,
             demonstrations=data["demonstrations"],
         )

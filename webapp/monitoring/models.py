@@ -4,6 +4,7 @@ Every row carries the run's `cursor` of the transaction that stored it, so that 
 for what came after the cursor it holds.
 """
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from webapp.experiments.models import Attempt, Run
@@ -96,6 +97,24 @@ class RunEvent(models.Model):
             models.UniqueConstraint(fields=["attempt", "source", "seq"], name="event_once")
         ]
         indexes = [models.Index(fields=["run", "kind", "cursor"], name="event_after")]
+
+
+class TrialPart(models.Model):
+    """What the trials of an evaluation came to, in little: the evaluation is the event of the same
+    attempt whose data names this `path`, and how many parts it has."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="trial_parts")
+    path = models.CharField(max_length=500)
+    part = models.PositiveSmallIntegerField()
+    tasks = ArrayField(models.TextField())
+    categories = ArrayField(models.TextField())  # of each task
+    results = ArrayField(models.TextField())  # of each task, a character for each trial
+    trajectories = ArrayField(models.TextField())  # of each trial, those of the first task first
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["attempt", "path", "part"], name="trial_part_once")
+        ]
 
 
 class DeviceSample(models.Model):

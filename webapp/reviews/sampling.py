@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
-from engine.evaluation.outcomes import Outcome
-from webapp.experiments.evaluations import Evaluation, evaluations_of, outcomes_of
+from engine.evaluation.trials import SOLVED, ByTask
+from webapp.experiments.evaluations import evaluations_of, trials_of, trials_of_each
 from webapp.experiments.models import Run
-from webapp.problems import RefusedError, invalid_field
+from webapp.problems import invalid_field
 from webapp.reviews.models import QueueItem
 from webapp.reviews.queries import NEWEST_FIRST, Filter, matching
 from webapp.reviews.rubric import Style
@@ -187,38 +187,37 @@ def _newly_failing(run: Run, rows: Sequence[Row]) -> list[Pick]:
     baseline = run.experiment.baseline
     if baseline is not None and baseline.pk != run.pk:
         earlier = evaluations_of(baseline)[-1:] + earlier
-    played = outcomes_of(newest)
-    failing, now = _shown(played, False), {one.trajectory for one in played if not one.success}
+    played = trials_of(newest)
+    failing = _shown(played, False).keys()
+    now = {
+        pk
+        for of in played.values()
+        for pk, said in zip(of.trajectories, of.results, strict=True)
+        if said != SOLVED
+    }
+    shown: dict[int, dict[str, str]] = {}
+    for one, trials in trials_of_each(earlier, ids=True):
+        # One whose trials were not all reported says nothing about any task.
+        solved = _shown(trials or {}, True)
+        shown[one.id] = {task: pk for task, pk in solved.items() if task in failing}
     before: dict[str, dict[str, Any]] = {}
     for one in earlier:
-        for task, trajectory in _shown(_outcomes(one), True).items():
-            if task in failing:
-                before[task] = {
-                    "kind": "newly_failing",
-                    "run": one.run.pk,
-                    "name": one.run.name,
-                    "step": one.step,
-                    "trajectory": trajectory,
-                }
+        for task, trajectory in shown.get(one.id, {}).items():
+            before[task] = {
+                "kind": "newly_failing",
+                "run": one.run.pk,
+                "name": one.run.name,
+                "step": one.step,
+                "trajectory": trajectory,
+            }
     return [Pick(row.id, before[row.task]) for row in rows if row.id in now and row.task in before]
 
 
-def _outcomes(one: Evaluation) -> list[Outcome]:
-    try:
-        return outcomes_of(one)
-    except RefusedError:
-        return []  # an old evaluation whose file is gone says nothing about any task
-
-
-def _shown(played: Sequence[Outcome], solved: bool) -> dict[str, str]:
-    """By task that was solved in at least half of its valid trials (or was not), a trajectory that
+def _shown(played: ByTask, solved: bool) -> dict[str, str]:
+    """By task that was solved in at least half of its rated trials (or was not), a trajectory that
     shows it."""
-    trials: dict[str, list[Outcome]] = {}
-    for outcome in played:
-        if outcome.valid:
-            trials.setdefault(outcome.task_id, []).append(outcome)
     return {
-        task: next(one.trajectory for one in of_task if one.success == solved)
-        for task, of_task in trials.items()
-        if (fmean(one.success for one in of_task) >= 0.5) == solved
+        task: of_task.example(solved)
+        for task, of_task in played.items()
+        if of_task.rated and (of_task.rate >= 0.5) == solved
     }

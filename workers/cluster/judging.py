@@ -13,7 +13,8 @@ from engine.evaluation.comparison import compare
 from engine.evaluation.outcomes import Outcome
 from engine.evaluation.plan import EvaluationPlan
 from engine.evaluation.report import metrics, report
-from engine.records.events import EvaluationDone
+from engine.evaluation.trials import parts, trials
+from engine.records.events import EvaluationDone, TrialRows
 from engine.spec import EvaluateStage, ExperimentSpec
 from engine.spec.lineage import TrainedStage, ancestors, parent_of
 from workers.cluster import limits
@@ -122,6 +123,9 @@ def finish(
         "outcomes": [one.to_dict() for one in outcomes],
     }
     attempt.storage.write_json(path, kept)
+    cut = list(parts(trials(outcomes)))
+    for number, rows in enumerate(cut):
+        attempt.reporter.spool.add(TrialRows, path=path, part=number, rows=rows)
     attempt.reporter.spool.add(
         EvaluationDone,
         tasks=plan.tasks,
@@ -132,6 +136,7 @@ def finish(
         trials=plan.trials,
         temperature=plan.temperature,
         path=path,
+        parts=len(cut),
         report=said.to_dict(),
         demonstrations=pending.demonstrations,
     )
@@ -156,7 +161,7 @@ def gain(attempt: Attempt) -> dict[str, float]:
     if before is None or after is None:
         return {}
     try:
-        found = compare(before, after).gain
+        found = compare(trials(before), trials(after)).gain
     except ValueError:  # something but the policy ended every trial
         return {}
     return {

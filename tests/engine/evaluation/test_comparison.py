@@ -4,8 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from engine.evaluation.comparison import compare
+from engine.evaluation.comparison import Comparison
+from engine.evaluation.comparison import compare as compare_trials
+from engine.evaluation.outcomes import Outcome
+from engine.evaluation.trials import trials
 from tests.engine.evaluation.samples import SOLVED, outcomes
+
+
+def compare(before: list[Outcome], after: list[Outcome]) -> Comparison:
+    return compare_trials(trials(before), trials(after))
 
 
 def test_the_gain_is_paired_by_task_whatever_their_order() -> None:

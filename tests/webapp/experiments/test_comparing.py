@@ -1,6 +1,5 @@
 """Runs beside each other: rates and their differences, tasks that flip, groups; API and page."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 
 from engine.evaluation.intervals import difference, wilson
 from engine.evaluation.outcomes import Outcome
-from engine.evaluation.report import report
 from engine.records.shards import write_shard
 from tests.engine.evaluation.samples import outcomes
+from tests.webapp import judging
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import Api
 from webapp import storage
@@ -36,20 +35,8 @@ def page(owner: User) -> Client:
     return client
 
 
-def judge(run: Run, played: Sequence[Outcome], at: float = 1.0, **fields: Any) -> RunEvent:
-    """An evaluation as a driver reports it."""
-    path = f"evaluations/stage-1-step-{int(at):06d}-held_out.json"
-    kept = {"outcomes": [one.to_dict() for one in played]}
-    storage.write_run_file(run.pk, path, json.dumps(kept).encode())
-    data = {
-        "tasks": "held_out", "stage": 1, "step": 1, "trainer_step": 1, "version": 1, "trials": 1,
-        "temperature": 0.0, "path": path, "report": report(list(played)).to_dict(),
-        "demonstrations": {}, **fields,
-    }  # fmt: skip
-    return RunEvent.objects.create(
-        run=run, attempt=run.attempts.get(), kind="evaluation", source="driver",
-        seq=int(at * 10), at=at, cursor=1, data=data,
-    )  # fmt: skip
+def judge(run: Run, played: Sequence[Outcome], at: int = 1, **fields: Any) -> RunEvent:
+    return judging.judge(run.attempts.get(), played, at, **fields)
 
 
 def test_the_same_tasks_are_paired(launch: Launcher) -> None:
@@ -92,10 +79,10 @@ def test_it_says_when_they_were_played_differently(launch: Launcher) -> None:
     assert found is not None and not found.played_alike
 
 
-def test_outcomes_that_are_gone_leave_independent_samples(launch: Launcher) -> None:
+def test_trials_that_were_not_reported_leave_independent_samples(launch: Launcher) -> None:
     base, other = launch(), launch()
     judge(base, outcomes(*SOLVED))
-    judge(other, outcomes(*SOLVED), path="evaluations/gone.json")
+    judge(other, outcomes(*SOLVED), parts=2)
     found = comparing.against_base(comparing.rates([base, other]))[1]
     assert found is not None and found.method == "independent"
 

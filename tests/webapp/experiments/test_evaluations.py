@@ -1,6 +1,7 @@
 """Evaluations as runs report them, read by API and page: rates, curves, comparisons."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,27 +11,22 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.evaluation.outcomes import Outcome
 from engine.evaluation.report import report
+from engine.evaluation.trials import Trials, parts, trials
 from tests.engine.evaluation.samples import BROKEN, outcomes
+from tests.webapp import judging
+from tests.webapp.judging import items
 from tests.webapp.support import Api, Driver, start
-from webapp import storage
-from webapp.experiments import services
+from webapp.experiments import comparing, evaluations, services
 from webapp.experiments.models import Run
 from webapp.monitoring.ingest import parsing, storing
-from webapp.monitoring.models import RunEvent
+from webapp.monitoring.models import RunEvent, TrialPart
 
 Judge = Callable[..., RunEvent]
-
-
-def item(played: list[Outcome], step: int, **fields: Any) -> dict[str, Any]:
-    return {
-        "kind": "evaluation", "source": "driver", "seq": step + 1, "at": float(step),
-        "tasks": "held_out", "stage": 1, "step": step, "trainer_step": step, "version": step,
-        "trials": 1, "temperature": 0.0, "report": report(played).to_dict(),
-        "path": f"evaluations/stage-1-step-{step:06d}-held_out.json", **fields,
-    }  # fmt: skip
 
 
 def send(driver: Driver, *items: dict[str, Any]) -> Any:
@@ -39,14 +35,12 @@ def send(driver: Driver, *items: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def judge(driver: Driver) -> Judge:
-    """Reports an evaluation and leaves its outcomes on the run's storage."""
+    """Reports an evaluation with its trials."""
 
     def judge(played: list[Outcome], step: int, by: Driver = driver, **fields: Any) -> RunEvent:
-        told = item(played, step, **fields)
-        kept = {"outcomes": [one.to_dict() for one in played]}
-        storage.write_run_file(by.run.pk, told["path"], json.dumps(kept).encode())
-        assert not send(by, told).rejected
-        return RunEvent.objects.get(run=by.run, kind="evaluation", seq=step + 1)
+        told = items(played, step, **fields)
+        assert not send(by, *told).rejected
+        return RunEvent.objects.get(run=by.run, kind="evaluation", seq=told[-1]["seq"])
 
     return judge
 
@@ -78,10 +72,10 @@ def test_what_cannot_be_compared_is_told_with_a_sentence(
     answer = api("GET", f"evaluations/compare?first={first.pk}&second={other.pk}")
     assert answer.status_code == 422
     assert "no task in common" in answer.json()["detail"]
-    storage.remove_run(driver.run.pk, "evaluations")
-    answer = api("GET", f"evaluations/compare?first={first.pk}&second={first.pk}")
-    assert answer.status_code == 410
-    assert "not on the run's storage any more" in answer.json()["detail"]
+    untold = judge(outcomes(True), 3, parts=2)
+    answer = api("GET", f"evaluations/compare?first={first.pk}&second={untold.pk}")
+    assert answer.status_code == 409
+    assert "Not all trials" in answer.json()["detail"]
     for pk in (10**12, 2**62):
         assert api("GET", f"evaluations/compare?first={pk}&second={pk}").status_code == 404
 
@@ -98,9 +92,108 @@ def test_what_cannot_be_compared_is_told_with_a_sentence(
 def test_ingest_refuses_what_is_no_evaluation(
     driver: Driver, fields: dict[str, Any], where: str
 ) -> None:
-    outcome = send(driver, item(outcomes(True), 1, **fields))
+    outcome = send(driver, items(outcomes(True), 1, **fields)[-1])
     assert [one.field for one in outcome.rejected] == [where]
     assert not RunEvent.objects.filter(kind="evaluation").exists()
+
+
+ROW = {"task": "t", "category": "c", "results": "10x", "trajectories": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        ({"path": "../../secret"}, "path"),
+        ({"part": 64}, "part"),
+        ({"part": -1}, "part"),
+        ({"rows": [{**ROW, "results": "10"}]}, "rows.0"),
+        ({"rows": [{**ROW, "results": "1?x"}]}, "rows.0.results"),
+        ({"rows": [ROW] * 700}, "rows"),
+        ({"rows": [{**ROW, "task": "t" * 10**6}]}, "rows"),
+    ],
+)
+def test_ingest_refuses_what_are_no_trials(
+    driver: Driver, fields: dict[str, Any], where: str
+) -> None:
+    part = items(outcomes(True), 1)[0]
+    outcome = send(driver, {**part, "rows": [ROW], **fields})
+    assert [one.field for one in outcome.rejected] == [where]
+    assert not TrialPart.objects.exists()
+
+
+def test_trials_are_stored_once_and_read_as_they_were_told(driver: Driver, judge: Judge) -> None:
+    played = [*outcomes(True, False, True), replace(BROKEN, task_id="t1", trial=1), BROKEN]
+    event = judge(played, 1)
+    told = items(played, 1)
+    assert send(driver, *told).duplicates == 2
+    assert send(driver, {**told[0], "seq": 999}).accepted == 1  # by a driver that forgot
+    one = evaluations.evaluation(event)
+    assert evaluations.trials_of(one) == trials(played)
+    bare = {task: replace(of, trajectories=[]) for task, of in trials(played).items()}
+    assert evaluations.trials_of(one, ids=False) == bare
+    ((_, found),) = evaluations.trials_of_each([one])
+    assert found == bare
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("10x")), max_size=60), st.data())
+def test_parts_put_together_are_the_trials(
+    played: list[tuple[int, str]], data: st.DataObject
+) -> None:
+    by_task: dict[str, Trials] = {}
+    for n, (task, result) in enumerate(played):
+        held = by_task.get(f"t{task}", Trials("c", "", []))
+        names = [*held.trajectories, f"x{n}"]
+        by_task[f"t{task}"] = Trials("c", held.results + result, names)
+    most = data.draw(st.integers(1, 20))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("engine.evaluation.trials.MAX_TRIALS_OF_PART", most)
+        cut = list(parts(by_task))
+    rows = [row for part in cut for row in part]
+    assert {row["task"]: row["results"] for row in rows} == {
+        task: of.results for task, of in by_task.items()
+    }
+    for part in cut:
+        assert len(part) == 1 or sum(len(str(row["results"])) for row in part) <= most
+
+
+def test_many_runs_are_compared_in_the_memory_of_a_few(launch: Callable[..., Run]) -> None:
+    solved = [bool(n % 3) for n in range(3_000)]
+    first = launch()
+    runs = [first]
+    judging.judge(first.attempts.get(), outcomes(*solved), 1)
+    parts = list(TrialPart.objects.order_by("part"))
+    event = RunEvent.objects.get(run=first, kind="evaluation")
+    for _ in range(15):
+        run = launch()
+        runs.append(run)
+        attempt = run.attempts.get()
+        TrialPart.objects.bulk_create(
+            [
+                TrialPart(
+                    attempt=attempt, path=part.path, part=part.part, tasks=part.tasks,
+                    categories=part.categories, results=part.results,
+                    trajectories=part.trajectories,
+                )
+                for part in parts
+            ]
+        )  # fmt: skip
+        RunEvent.objects.create(
+            run=run, attempt=attempt, kind=event.kind, source="driver", seq=1, at=1.0, cursor=1,
+            data=event.data,
+        )  # fmt: skip
+
+    def peak(some: list[Run]) -> int:
+        rates = comparing.rates(some)
+        tracemalloc.start()
+        try:
+            found = comparing.against_base(rates)
+            assert all(one and one.method == "paired" for one in found[1:])
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(runs[:2])
+    assert peak(runs) < 1.5 * peak(runs[:3])
 
 
 @pytest.fixture
@@ -154,7 +247,7 @@ def test_the_page_tells_how_both_metrics_went(page: Client, driver: Driver, judg
     assert "They part here" in text
 
 
-def test_the_page_compares_two_and_says_what_is_gone(
+def test_the_page_compares_two_and_says_what_is_not_known(
     page: Client, driver: Driver, judge: Judge
 ) -> None:
     first, second = judge(outcomes(False, True), 1), judge(outcomes(True, True), 2)
@@ -162,8 +255,8 @@ def test_the_page_compares_two_and_says_what_is_gone(
     text = page.get(address).content.decode()
     assert "+50.0 points" in text
     assert "not stored" in text, "of the flipped task, no replay"
-    storage.remove_run(driver.run.pk, "evaluations")
-    assert "not on the run&#x27;s storage any more" in page.get(address).content.decode()
+    TrialPart.objects.filter(path__contains="step-000002").delete()
+    assert "Not all trials" in page.get(address).content.decode()
 
 
 def test_its_queries_do_not_grow_with_the_evaluations(

@@ -1,6 +1,5 @@
 """Which trajectories a queue takes: both sides of groups that disagree, outliers, new failures."""
 
-import json
 import random
 import statistics
 from dataclasses import replace
@@ -9,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.evaluation.report import report
 from tests.engine.evaluation.samples import outcomes
+from tests.webapp.judging import judge
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import start
-from webapp import storage
-from webapp.monitoring.models import RunEvent
+from webapp.monitoring.models import TrialPart
 from webapp.problems import RefusedError
 from webapp.reviews import services
 from webapp.reviews.queries import Filter
@@ -174,17 +172,7 @@ def evaluated(run, driver, step, at, said):
         for n, success in enumerate(trials)
         for outcome in outcomes(success)
     ]  # fmt: skip
-    path = f"evaluations/{step}.json"
-    kept = {"outcomes": [one.to_dict() for one in played]}
-    storage.write_run_file(run.pk, path, json.dumps(kept).encode())
-    RunEvent.objects.create(
-        run=run, attempt=driver.attempt, kind="evaluation", source="driver", seq=10**9 + step,
-        at=at, cursor=1, data={
-            "tasks": "held_out", "stage": 1, "step": step, "trainer_step": step, "version": 1,
-            "trials": 1, "temperature": 0.0, "path": path, "report": report(played).to_dict(),
-            "demonstrations": {},
-        },
-    )  # fmt: skip
+    judge(driver.attempt, played, step, seq=10**9 + step, at=at)
     return played
 
 
@@ -227,13 +215,11 @@ def test_a_task_counts_as_solved_where_half_of_its_trials_are(run, driver, store
     assert {one.trajectory for one in found} == {f"{run.pk[-4:]}-20-a-{n}" for n in (0, 1)}
 
 
-def test_an_evaluation_whose_outcomes_are_gone_says_nothing(run, driver, store):
+def test_an_evaluation_whose_trials_were_not_reported_says_nothing(run, driver, store):
     evaluated(run, driver, 10, 1.0, {"a": [True]})
     now = evaluated(run, driver, 20, 2.0, {"a": [False]})
     stored(store, now)
-    RunEvent.objects.filter(run=run, data__step=10).update(
-        data=RunEvent.objects.get(run=run, data__step=10).data | {"path": "evaluations/gone.json"}
-    )
+    TrialPart.objects.filter(path__contains="step-000010").delete()
     assert pick(run, Filter(), "newly_failing", 10).picks == []
 
 

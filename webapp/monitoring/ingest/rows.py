@@ -14,6 +14,7 @@ from engine.records.events import (
     Item,
     StageChange,
     TrajectoryRows,
+    TrialRows,
 )
 from webapp import ids, storage
 from webapp.experiments import services
@@ -21,6 +22,7 @@ from webapp.experiments.evaluations import problem_of_report
 from webapp.experiments.models import Checkpoint, Stage
 from webapp.monitoring.bulk import numbers
 from webapp.monitoring.ingest.parsing import Batch
+from webapp.monitoring.ingest.trials import problem_of_trials
 from webapp.monitoring.models import Gap as StoredGap
 from webapp.plain_text import storable_json
 from webapp.reviews.models import Trajectory
@@ -143,8 +145,11 @@ def problem_of(run_id: str, item: Item) -> tuple[str, str] | None:
                 return "files", f"{name!r} is no plain file name."
             if problem := _problem_of_parts(run_id, manifest):
                 return f"files.{name}", problem
+    elif isinstance(item, TrialRows):
+        return problem_of_trials(item)
     elif isinstance(item, EvaluationDone):
-        numbers = {name: getattr(item, name) for name in ("stage", "step", "version", "trials")}
+        names = ("stage", "step", "version", "trials", "parts")
+        numbers = {name: getattr(item, name) for name in names}
         if not storage.is_safe(item.path):
             return "path", "A relative path of plain names is expected."
         if problem := problem_of_report(item.report):

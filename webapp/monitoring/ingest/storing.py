@@ -14,6 +14,7 @@ from engine.records.events import (
     StageChange,
     TrainedRows,
     TrajectoryRows,
+    TrialRows,
     Turns,
 )
 from webapp.accounts.credentials import digest
@@ -25,12 +26,13 @@ from webapp.monitoring.ingest.episodes import store_playing, store_turns
 from webapp.monitoring.ingest.parsing import Batch, Rejected
 from webapp.monitoring.ingest.points import store_points
 from webapp.monitoring.ingest.trained import store_trained
+from webapp.monitoring.ingest.trials import store_trials
 from webapp.monitoring.ingest.writing import Writing
 from webapp.monitoring.models import Gap as StoredGap
 from webapp.problems import RefusedError, conflict
 
 # Kinds with tables of their own; of these, only stages stand among a run's events too.
-_ROWS = (StageChange, CheckpointSaved, Gap, TrajectoryRows, TrainedRows, Playing, Turns)
+_ROWS = (StageChange, CheckpointSaved, Gap, TrajectoryRows, TrainedRows, Playing, Turns, TrialRows)
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ def store(token: str, batch: Batch) -> Outcome:
         )
     if kinds["trained"]:
         store_trained(run_id, attempt_id, kinds["trained"], batch)
+    if kinds["trials"]:
+        store_trials(attempt_id, [item for _, item in kinds["trials"]])
     if kinds["playing"]:
         store_playing(run_id, attempt_id, [item for _, item in kinds["playing"]])
     if kinds["turns"]:

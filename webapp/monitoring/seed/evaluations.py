@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from engine.evaluation.funnel import CallFunnel
 from engine.evaluation.outcomes import Outcome
 from engine.evaluation.report import metrics, report
+from engine.evaluation.trials import parts
+from engine.evaluation.trials import trials as trials_of
 from engine.records.shards import write_shard
 from engine.records.trajectory import StopReason
 from webapp import storage
@@ -46,6 +48,9 @@ def evaluate(
     path = f"evaluations/stage-{stage}-step-{step:06d}-held_out.json"
     kept = {"outcomes": [one.to_dict() for one in played]}
     storage.write_run_file(driver.run.pk, path, json.dumps(kept).encode())
+    cut = list(parts(trials_of(played)))
+    for number, rows in enumerate(cut):
+        driver.report("driver", kind="trials", path=path, part=number, rows=rows)
     _store(driver, step, trainer_step, completion, played[:STORED])
     driver.report(
         "driver",
@@ -58,6 +63,7 @@ def evaluate(
         trials=trials,
         temperature=1.0 if trials > 1 else 0.0,
         path=path,
+        parts=len(cut),
         report=found.to_dict(),
         demonstrations=shown,
     )
