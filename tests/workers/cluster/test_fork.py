@@ -55,9 +55,9 @@ def test_it_judges_and_trains_on_from_a_run_that_is_gone(cluster, ingest, tmp_pa
     assert (report["tasks"], report["trajectories"]) == (5, 15)
     assert [one["k"] for one in report["passes"]] == [1, 2, 3]
     assert (tmp_path / "judged/storage" / done["path"]).exists()
-    told = ingest.of_kind("trials")
-    assert (done["parts"], [one["path"] for one in told]) == (1, [done["path"]])
-    assert [len(row["results"]) for row in told[0]["rows"]] == [3] * 5
+    sent = ingest.of_kind("trials")
+    assert (done["parts"], [one["path"] for one in sent]) == (1, [done["path"]])
+    assert [len(row["results"]) for row in sent[0]["rows"]] == [3] * 5
     assert [(e["index"], e["name"]) for e in ingest.of_kind("stage") if e["state"] == "done"] == [
         (0, "synthesise"),
         (1, "evaluate"),
