@@ -95,7 +95,7 @@ class PoolActor:
         self._reporting: asyncio.Task[None] | None = None
         self._busy: dict[str, float] = {}
         self._told: dict[str, Any] = {}
-        self._told_at = 0.0
+        self._told_at = float("-inf")
 
     async def open(self, plan: PoolPlan) -> int:
         """Begin a stage with what its log holds; the newest version that was ever published."""
@@ -271,8 +271,8 @@ class PoolActor:
 
     def _report_pool(self) -> None:
         """What a quiet pool has to say is said every few seconds: its age goes on growing."""
-        now = time.time()
-        snapshot = self._open().pool.snapshot(now)
+        now = time.monotonic()
+        snapshot = self._open().pool.snapshot(time.time())
         told = {key: value for key, value in snapshot.items() if key != "oldest_s"}
         if told != self._told or now - self._told_at >= QUIET_REPORT_S:
             self._told, self._told_at = told, now

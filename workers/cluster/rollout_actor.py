@@ -93,6 +93,8 @@ class RolloutActor:
         self._asked_at = 0.0
         self._process_weight: float | None = None  # of rewards, came with the weights
         self._saving: list[Any] = []  # calls of pool.finish
+        self._rests = threading.Event()  # `run` has not begun, or has ended
+        self._rests.set()
 
     def load(self, storage: str) -> None:
         """Make the environment, the tokenizer, and a model that waits for its weights.
@@ -133,15 +135,19 @@ class RolloutActor:
 
     def run(self) -> None:
         """Work until `stop`. What is raised here ends the run."""
-        while not self._stopping:
-            self._talk_to_pool()
-            if self._frozen is not None and not self._started:
-                self._play_frozen(self._frozen)
-            elif self._loop.active:
-                self._step()
-            else:
-                self._rest()
-            self._reporter.tick(self._report_busy)
+        self._rests.clear()
+        try:
+            while not self._stopping:
+                self._talk_to_pool()
+                if self._frozen is not None and not self._started:
+                    self._play_frozen(self._frozen)
+                elif self._loop.active:
+                    self._step()
+                else:
+                    self._rest()
+                self._reporter.tick(self._report_busy)
+        finally:
+            self._rests.set()
 
     def produce(self, index: int, pool: Any) -> None:
         """From now on produce groups for this stage."""
@@ -217,7 +223,10 @@ class RolloutActor:
         self._wake.set()
 
     def close(self, timeout_s: float) -> bool:
-        return self._reporter.close(timeout_s)
+        """Report what is left, with what `run` is at; True when all of it arrived."""
+        deadline = time.monotonic() + timeout_s
+        self._rests.wait(timeout_s / 2)
+        return self._reporter.close(deadline - time.monotonic())
 
     def _switch(self, wanted: _Production | None) -> None:
         self._wanted = wanted  # first: until then `run` may still say that it has switched

@@ -53,7 +53,7 @@ def _take_steps(attempt: Attempt, index: int, stage: SampledStage) -> int | None
     every = attempt.spec.checkpoint.every_steps
     pool = _open_pool(attempt, index, stage, start)
     attempt.crew.all_rollouts("produce", index, pool)
-    quick: Pending | None = None
+    quick = _owed(attempt, index, start, stage)
     try:
         for step in range(start + 1, stage.steps + 1):
             attempt.enter(index, step - 1)
@@ -189,13 +189,28 @@ def _evaluate_on_schedule(
 
     Training goes on meanwhile. After the last step all held-out tasks follow instead.
     """
-    due = step % attempt.spec.evaluation.every_steps == 0 and step < stage.steps
-    seen = None
+    due, seen = _is_due(attempt, step, stage), None
     if pending is not None and (due or step == stage.steps or pending.is_done()):
         seen, pending = judging.finish(attempt, pending), None
-    if due:
-        pending = judging.start(attempt, judging.scheduled(attempt.spec, "quick"), index, step)
-    return seen, pending
+    return seen, _start_quick(attempt, index, step) if due else pending
+
+
+def _owed(attempt: Attempt, index: int, step: int, stage: SampledStage) -> Pending | None:
+    """The evaluation after the step that the attempt goes on from, where one was due and the
+    attempt that took the step did not live to report it."""
+    if not step or not _is_due(attempt, step, stage):
+        return None
+    if judging.outcomes(attempt, "quick", index, step) is not None:
+        return None
+    return _start_quick(attempt, index, step)
+
+
+def _is_due(attempt: Attempt, step: int, stage: SampledStage) -> bool:
+    return step % attempt.spec.evaluation.every_steps == 0 and step < stage.steps
+
+
+def _start_quick(attempt: Attempt, index: int, step: int) -> Pending:
+    return judging.start(attempt, judging.scheduled(attempt.spec, "quick"), index, step)
 
 
 def _is_enough(

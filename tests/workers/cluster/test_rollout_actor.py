@@ -2,6 +2,7 @@
 taken for another."""
 
 import json
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,3 +88,22 @@ def test_a_switch_is_not_confirmed_by_the_stage_before(worker, answers):
     worker._switched.wait = lambda seconds: True  # type: ignore[method-assign, assignment]
     worker.cease()
     assert done == [worker._production is None]
+
+
+def test_what_its_loop_is_at_is_reported_before_it_closes(worker):
+    done: list[str] = []
+    worker._reporter.close = lambda timeout_s: done.append("closed")
+    worker._reporter.tick = lambda busy: None
+    worker._loop.active = 1
+    closing = threading.Thread(target=worker.close, args=(20.0,))
+
+    def step() -> None:
+        worker.stop()
+        closing.start()
+        closing.join(0.1)  # it has time to close too early
+        done.append("step")
+
+    worker._step = step
+    worker.run()
+    closing.join(20)
+    assert done == ["step", "closed"]
