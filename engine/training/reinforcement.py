@@ -195,6 +195,9 @@ class _Step:
             factor = None if self.factor is None else self.factor[place]
             if factor is not None:
                 losses = factor * losses
+            if self.bounded is not None:
+                bounded = self.bounded[place]
+                clipped = torch.where(bounded != 0, bounded, clipped)
             if self.how.correction != "none" and self.old is None:
                 log_rho = detached - behaviour
                 weight, bounded = correction_weights(
@@ -223,19 +226,16 @@ class _Step:
         self, record: TokenRecord, seen: Seen, place: Place, terms: Terms, factor: Tensor | None
     ) -> None:
         """Tell the record what the loss saw of a pass's tokens."""
-        clipped, ratio = terms.clipped, terms.ratio
+        ratio = terms.ratio
         if ratio is None:  # the correction alone weighs
             anchor = seen.tokens.logprobs if self.old is None else self.old[place]
             ratio = torch.exp(anchor - self.found.batch.behaviour[place])
-        if self.bounded is not None:
-            bounded = self.bounded[place]
-            clipped = torch.where(bounded != 0, bounded, clipped)
         values = {
             "logprob": seen.tokens.logprobs,
             "entropy": seen.tokens.entropies,
             "advantage": self.advantages[place],
             "weight": ratio,
-            "clipped": clipped,
+            "clipped": terms.clipped,
         }
         record.note(place, values if factor is None else values | {"correction": factor})
 

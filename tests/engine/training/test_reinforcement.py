@@ -167,6 +167,21 @@ def test_the_decoupled_loss_has_the_gradient_of_the_formula() -> None:
         assert torch.allclose(gradient, expected[name], atol=1e-6, rtol=1e-4), name
 
 
+@pytest.mark.parametrize("correction", ["truncated", "icepop"])
+def test_what_a_corrections_bound_changed_is_counted_however_many_updates_there_are(
+    correction: str,
+) -> None:
+    """The weights are taken before the first update: so are the tokens that their bound changed."""
+    still = FLAT.model_copy(update={"lr": 1e-9})
+    found = []
+    for epochs in (1, 2):
+        fields = {**VARIANTS["decoupled"], "correction": correction, "epochs": epochs}
+        found.append(rl_step(begun({**fields, "optimizer": still}), make_groups()))
+    assert found[0]["clip_fraction"] > 0.1
+    for name in ("clip_fraction", "clip_fraction_high", "clip_fraction_low"):
+        assert found[1][name] == pytest.approx(found[0][name]), name
+
+
 def test_the_kl_term_is_added_to_the_loss_and_pulls_back() -> None:
     """Away from the reference and with equal rewards, a step on the KL term alone lowers it."""
     trainer = make_trainer()
