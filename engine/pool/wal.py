@@ -61,7 +61,8 @@ class FolderStore:
         return (self._folder / name).read_bytes()
 
     def names(self) -> list[str]:
-        return [path.name for path in self._folder.iterdir() if path.suffix != ".partial"]
+        found = [path.name for path in self._folder.iterdir() if path.suffix != ".partial"]
+        return [name for name in found if not name.startswith(".")]  # as network folders leave
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)

@@ -114,7 +114,10 @@ class RemoteStore:
         return bytes(self._filesystem.cat_file(f"{self._folder}/{name}"))
 
     def names(self) -> list[str]:
-        found = self._filesystem.ls(self._folder, detail=False, refresh=True)
+        try:
+            found = self._filesystem.ls(self._folder, detail=False, refresh=True)
+        except FileNotFoundError:  # an object store has no empty folders
+            return []
         return [str(path).rsplit("/", 1)[1] for path in found]
 
     def remove(self, name: str) -> None:

@@ -1,14 +1,34 @@
 """Run storage is the same to its users on a folder and on an object store."""
 
+from typing import Any, ClassVar
+
+import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from engine.pool.state import Admitted, Committed, Leased
-from engine.pool.wal import Wal
+from engine.pool.wal import FolderStore, Wal
 from tests.engine.pool.samples import group
 from workers.cluster.storage import RunStorage
 
 
-@pytest.fixture(params=["{path}", "file://{path}", "local://{path}", "memory:/{path}"])
+class Bucket(MemoryFileSystem):
+    """Without folders, as object stores are: where nothing lies there is nothing to list."""
+
+    protocol = "bucket"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        pass
+
+
+fsspec.register_implementation("bucket", Bucket)
+
+
+@pytest.fixture(
+    params=["{path}", "file://{path}", "local://{path}", "memory:/{path}", "bucket:/{path}"]
+)
 def place(request, tmp_path):
     return request.param.format(path=tmp_path / "run")
 
@@ -46,6 +66,22 @@ def test_json_is_replaced_whole(place):
     storage.write_json("latest.json", {"step": 1})
     storage.write_json("latest.json", {"step": 2})
     assert RunStorage(place).fetch("latest.json").read_text() == '{"step": 2}'
+
+
+def test_a_place_is_empty_until_something_is_published(place):
+    storage = RunStorage(place)
+    assert storage.is_empty()
+    assert storage.store("pool/stage-1").names() == []
+    storage.write_json("format.json", {})
+    assert not RunStorage(place).is_empty()
+
+
+def test_what_a_crash_left_half_written_is_no_object(tmp_path):
+    store = FolderStore(tmp_path)
+    store.put("000001.000000000001.wal", b"")
+    for left in (".000001.000000000002.wal.partial", "000001.000000000002.wal.partial", ".nfs01"):
+        (tmp_path / left).touch()
+    assert store.names() == ["000001.000000000001.wal"]
 
 
 def test_the_pools_log_lives_on_either(place):
