@@ -28,8 +28,8 @@ class QueueCalls(RunCalls):
     def create_sweep(self, sweep: Mapping[str, Any], launch: bool = True) -> dict[str, Any]:
         """Launch a sweep from what its file says; with `launch` false, only what it would try.
 
-        {spec|recipe|preset, overrides, space, method, metric, direction, budget, at_once, halving,
-        seed, priority, name, experiment, notes, project}. Problems name their fields.
+        {spec|recipe|preset, overrides, space, method, metric, direction, budget, at_once, seeds,
+        halving, seed, priority, name, experiment, notes, project}. Problems name their fields.
         """
         return dict(self.http.post("/sweeps" if launch else "/sweeps/preview", dict(sweep)))
 
@@ -44,7 +44,7 @@ class QueueCalls(RunCalls):
         return dict(self.http.get(f"/sweeps/{quote(sweep, safe='')}"))
 
     def trials(self, sweep_id: str, limit: int = 10_000) -> list[dict[str, Any]]:
-        """Trials of a sweep by their number, each with its values, run and metric."""
+        """Trials of a sweep by their number, each with its values, runs and metric."""
         return list(self.http.paged(f"/sweeps/{quote(sweep_id, safe='')}/trials", limit, {}))
 
     def control_sweep(self, sweep: str, action: str) -> dict[str, Any]:

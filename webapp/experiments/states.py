@@ -63,8 +63,8 @@ def move(run: Run, attempt: Attempt, to: State, reason: str = "") -> None:
         notify(run.project, event, {"run": told_of(run)})
     if to in ENDED:
         send_due(run.project_id)
-        if (trial := getattr(run, "trial", None)) is not None:  # its sweep may begin another
-            queue.send("caravan.sweep", trial.sweep_id)
+        if (of := getattr(run, "trial_run", None)) is not None:  # its sweep may begin another
+            queue.send("caravan.sweep", of.trial.sweep_id)
 
 
 def told_of(run: Run) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Router, Schema, Status
 
+from engine.records.events import encode_number
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import recipes
@@ -14,7 +15,7 @@ from webapp.experiments.api.schemas import ExperimentRef
 from webapp.paging import keyset
 from webapp.rest.schemas import Cursor, Limit, Person, ProjectRef
 from webapp.sweeps import queries, services
-from webapp.sweeps.models import Sweep
+from webapp.sweeps.models import Sweep, with_runs
 
 router = Router(tags=["sweeps"])
 
@@ -24,7 +25,8 @@ class PlanIn(Schema):
 
     `space`: [{"kind": "choice", "path": "stages.1.steps", "values": [..]}, {"kind": "uniform",
     "loguniform" or "int", "path": .., "low": .., "high": ..}]; `budget`: {"trials", "steps",
-    "hours"}; `halving`: {"min_steps", "factor"} stops weak trials early (ASHA).
+    "hours"}; `seeds`: runs of each trial, judged by their mean; `halving`: {"min_steps", "factor"}
+    stops weak trials early and promotes them where others come to be weaker (ASHA).
     """
 
     method: str = "random"
@@ -33,6 +35,7 @@ class PlanIn(Schema):
     space: list[dict[str, Any]]
     budget: dict[str, Any] = {}
     at_once: int = 2
+    seeds: int = 1
     halving: dict[str, Any] | None = None
     seed: int = 0
     priority: int = 0
@@ -60,7 +63,8 @@ class RefusedOut(Schema):
 
 
 class PreviewOut(Schema):
-    """`trials` at most, null where another budget ends it; of `tried` combinations, `refused`."""
+    """`trials` at most, null where another budget ends it; of `tried` combinations, `refused`;
+    `steps` of one trial with all its seeds, least and most."""
 
     trials: int | None
     tried: int
@@ -96,14 +100,56 @@ class SweepPage(Schema):
     next_cursor: str | None
 
 
-class TrialOut(Schema):
-    number: int
+class TrialRunOut(Schema):
+    """A run of a trial; `run_id` is null where it was deleted."""
+
     run_id: str | None
+    seed: int
+    value: float | None
+
+
+class ArrivalOut(Schema):
+    """What a trial brought to a rung, from 0 on; `rank` and `of` are of that moment."""
+
+    rung: int
+    step: int
+    value: float | str
+    rank: int
+    of: int
+    stays: bool
+    promoted_at: datetime | None
+
+    @staticmethod
+    def resolve_value(arrival: Any) -> float | str:
+        return encode_number(arrival.value)
+
+
+class TrialOut(Schema):
+    """`value`: mean over its runs; `band`: Student's 95% interval of it, null for one seed."""
+
+    number: int
+    runs: list[TrialRunOut]
     params: dict[str, Any]
     state: str
     value: float | None
+    band: tuple[float, float] | None
     message: str
-    rungs: list[dict[str, Any]]
+    rungs: list[ArrivalOut]
+
+    @staticmethod
+    def resolve_band(trial: Any) -> tuple[float, float] | None:
+        return None if trial.band is None else (trial.band.lower, trial.band.upper)
+
+
+class RungOut(Schema):
+    """A rung, from 0 on: how many trials came there and went on, of them promoted later."""
+
+    rung: int
+    step: int
+    arrived: int
+    went_on: int
+    promoted: int
+    best: float | None
 
 
 class SweepDetailOut(SweepOut):
@@ -113,6 +159,8 @@ class SweepDetailOut(SweepOut):
     counts: dict[str, int]
     steps: int
     hours: float
+    rungs: list[RungOut]
+    promoted: int
     best_trial: TrialOut | None
 
 
@@ -170,8 +218,8 @@ def list_trials(
     request: HttpRequest, sweep_id: str, cursor: Cursor = None, limit: Limit = 50
 ) -> Any:
     """Trials by their number, from 0 on."""
-    rows = queries.trials_of(_sweep(request, sweep_id))
-    return keyset(rows, ("number",), cursor, limit)
+    trials = _sweep(request, sweep_id).trials.all()
+    return keyset(with_runs(trials), ("number",), cursor, limit)
 
 
 @router.post("/sweeps/{sweep_id}/pause", response=SweepDetailOut)
@@ -251,5 +299,7 @@ def _detail(sweep: Sweep) -> dict[str, Any]:
         "counts": counts,
         "steps": found.steps,
         "hours": found.hours,
+        "rungs": found.rungs,
+        "promoted": found.promoted,
         "best_trial": found.best,
     }

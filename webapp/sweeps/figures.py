@@ -11,7 +11,6 @@ from webapp.sweeps.queries import SweepDetail
 from webapp.templating import significant
 
 WIDTH, HEIGHT = 320, 150  # of the area in which dots lie, in units of the picture
-SHOWN = (TrialState.COMPLETE, TrialState.PRUNED)
 TICKS = 6  # names of choices below a picture, at most
 
 
@@ -21,6 +20,7 @@ class Dot:
     y: str
     look: str  # best, complete or pruned
     label: str
+    band: str  # path of the interval of a mean over seeds; else empty
 
 
 @dataclass(frozen=True)
@@ -40,32 +40,54 @@ class Picture:
     best: str  # path of the best value so far, over trials; else empty
 
 
-def pictures(detail: SweepDetail) -> list[Picture]:
-    """One over trials and one for each field; none before two trials have a value."""
-    shown = [one for one in detail.trials if one.value is not None and one.state in SHOWN]
+@dataclass(frozen=True)
+class Heights:
+    """Where the values of trials lie, with the ends of their intervals over seeds."""
+
+    of: list[float]
+    bands: list[tuple[float, float] | None]
+    low: float  # of the metric, at the bottom
+    high: float
+
+
+def pictures(detail: SweepDetail, shown: Sequence[Trial]) -> list[Picture]:
+    """One over trials and one for each field; none before two trials have a value.
+
+    `shown`: trials with a value, by their number."""
     if len(shown) < 2:
         return []
-    shown.sort(key=lambda one: one.number)
-    values = [one.value for one in shown if one.value is not None]
-    heights = _scaled(values, min(values), max(values), HEIGHT, upwards=True)
+    heights = _heights(shown)
     best = detail.best.pk if detail.best else None
     found = [_over_trials(detail.plan, shown, heights, best)]
     return found + [_over_field(one, shown, heights, best) for one in detail.plan.space]
 
 
+def _heights(shown: Sequence[Trial]) -> Heights:
+    values = [one.value for one in shown if one.value is not None]
+    bands = [one.band for one in shown]
+    ends = [end for band in bands if band for end in (band.lower, band.upper)]
+    low, high = min([*values, *ends]), max([*values, *ends])
+
+    def scaled(*of: float) -> list[float]:
+        return _scaled(list(of), low, high, HEIGHT, upwards=True)
+
+    lines = [None if band is None else tuple(scaled(band.lower, band.upper)) for band in bands]
+    return Heights(scaled(*values), [(one[0], one[1]) if one else None for one in lines], low, high)
+
+
 def _over_trials(
-    plan: SweepPlan, shown: Sequence[Trial], heights: list[float], best: int | None
+    plan: SweepPlan, shown: Sequence[Trial], heights: Heights, best: int | None
 ) -> Picture:
     numbers = [float(one.number) for one in shown]
     across = _scaled(numbers, 0, max(numbers), WIDTH)
     ticks = [Tick("0", "start", "1"), Tick(f"{WIDTH}", "end", str(shown[-1].number + 1))]
     return _picture(
-        "trial", shown, across, heights, ticks, best, _best_so_far(plan, shown, across, heights)
+        "trial", shown, across, heights, ticks, best, _best_so_far(plan, shown, across, heights.of)
     )
 
 
 def _over_field(
-    one: Dimension, shown: Sequence[Trial], heights: list[float], best: int | None
+    one: Dimension, shown: Sequence[Trial], heights: Heights, best: int | None
 ) -> Picture:
     given = [trial.params.get(one.path) for trial in shown]
     if isinstance(one, Choice):
@@ -91,23 +113,23 @@ def _picture(
     title: str,
     shown: Sequence[Trial],
     across: list[float],
-    heights: list[float],
+    heights: Heights,
     ticks: list[Tick],
     best: int | None,
     line: str = "",
 ) -> Picture:
-    values = [one.value for one in shown if one.value is not None]
     dots = [
         Dot(
             f"{x:.1f}",
             f"{y:.1f}",
             "best" if trial.pk == best else str(trial.state),
             f"{trial.number + 1}: {significant(trial.value or 0.0)}",
+            f"M{x:.1f} {band[0]:.1f}V{band[1]:.1f}" if band else "",
         )
-        for trial, x, y in zip(shown, across, heights, strict=True)
+        for trial, x, y, band in zip(shown, across, heights.of, heights.bands, strict=True)
     ]
     dots.sort(key=lambda dot: dot.look == "best")  # drawn last, above the others
-    return Picture(title, dots, ticks, significant(min(values)), significant(max(values)), line)
+    return Picture(title, dots, ticks, significant(heights.low), significant(heights.high), line)
 
 
 def _best_so_far(

@@ -41,6 +41,7 @@ class Typed:
     steps: str = ""
     hours: str = ""
     at_once: str = "2"
+    seeds: str = "1"
     priority: str = "0"
     min_steps: str = ""
     factor: str = "3"
@@ -81,6 +82,7 @@ def plan_of(form: Typed) -> dict[str, Any]:
         "space": space,
         "budget": {name: _scalar(text) for name, text in budget.items() if text.strip()},
         "at_once": _scalar(form.at_once),
+        "seeds": _scalar(form.seeds),
         "priority": _scalar(form.priority),
         "halving": halving,
     }

@@ -1,11 +1,13 @@
 """Asynchronous successive halving (ASHA, Li et al. 2020, arXiv:1810.05934): who goes on at a rung.
 
-The stopping rule of it: a trial that reaches a rung is compared at once with all that were there
-before, waits for nobody, and ends unless it is among the best 1/factor of them.
+A trial that reaches a rung is compared at once with all that were there before, waits for nobody,
+and stops unless it is among the best 1/factor. Others come later and make the rung longer: where a
+trial that stopped is among the best 1/factor by then, a free place promotes it (Algorithm 2 of the
+paper, get_job), the highest rung first. One thing differs from the paper: of fewer than `factor`
+the best goes on, so that a small sweep trains somebody to the end (Optuna's rule too).
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -23,17 +25,17 @@ def rung_step(rung: int, min_steps: int, factor: int) -> int:
     return int(min_steps * factor**rung)
 
 
-def judge(value: float, before: Sequence[float], factor: int, maximise: bool) -> Verdict:
-    """Whether a trial goes on that brings `value` to a rung where others brought `before`.
+def top(of: int, factor: int) -> int:
+    """How many of so many trials at a rung go on."""
+    return max(of // factor, 1)
 
-    Among fewer than `factor` the best goes on alone. A value that is not finite ends the trial.
+
+def judge(value: float, better: int, before: int, factor: int) -> Verdict:
+    """Whether a trial goes on that brings `value` to a rung: `better` of `before` others are.
+
+    A value that is not finite ends the trial.
     """
-    of = len(before) + 1
+    of = before + 1
     if not math.isfinite(value):
         return Verdict(of, of, False)
-    better = sum(_better(other, value, maximise) for other in before)
-    return Verdict(better + 1, of, better < max(of // factor, 1))
-
-
-def _better(one: float, other: float, maximise: bool) -> bool:
-    return math.isfinite(one) and (one > other if maximise else one < other)
+    return Verdict(better + 1, of, better < top(of, factor))

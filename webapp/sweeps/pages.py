@@ -94,11 +94,13 @@ def _checked(given: form.Typed) -> dict[str, Any]:
 def one(request: HttpRequest, sweep: Sweep) -> HttpResponse:
     order = request.GET.get("sort", "")
     order = order if order in (queries.BY_NUMBER, queries.BY_VALUE) else queries.BY_NUMBER
-    detail = queries.sweep_detail(sweep, order)
+    detail = queries.sweep_detail(sweep)
+    trials = queries.trials_of(sweep, detail.plan, order, SHOWN)
+    newest = queries.newest_values(detail.plan, trials)
     paths, best = [dimension.path for dimension in detail.plan.space], detail.best
     rows = [
-        (trial, [trial.params.get(path) for path in paths], detail.now.get(trial.pk))
-        for trial in detail.trials[:SHOWN]
+        (trial, [trial.params.get(path) for path in paths], newest.get(trial.pk))
+        for trial in trials
     ]
     context = {
         "section": "runs",
@@ -108,10 +110,10 @@ def one(request: HttpRequest, sweep: Sweep) -> HttpResponse:
         "paths": paths,
         "rows": rows,
         "best_params": [(path, best.params.get(path)) for path in paths] if best else [],
-        "hidden": max(len(detail.trials) - SHOWN, 0),
-        "pictures": pictures(detail),
+        "hidden": max(sum(detail.counts.values()) - SHOWN, 0),
+        "pictures": pictures(detail, queries.drawn(sweep)),
         "size": (WIDTH, HEIGHT),
-        "compared": ",".join(queries.compared(detail)),
+        "compared": ",".join(queries.compared(sweep, detail.plan)),
         "is_going": sweep.state in (SweepState.RUNNING, SweepState.PAUSED),
     }
     return show(request, "sweeps/sweep.html", context, "sweeps/sweep_body.html")

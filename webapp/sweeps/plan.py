@@ -90,7 +90,8 @@ class Budget(SpecModel):
 
 
 class Halving(SpecModel):
-    """ASHA: of the trials that reach a rung only the best go on (Li et al. 2020).
+    """ASHA: of the trials that reach a rung only the best go on (Li et al. 2020), the others once
+    they are among the best of those that came there by then.
 
     The rungs lie at min_steps, min_steps * factor, min_steps * factor^2, ... trainer steps.
     """
@@ -108,6 +109,9 @@ class SweepPlan(SpecModel):
     space: list[Dimension] = Field(min_length=1, max_length=20)
     budget: Budget = Budget()
     at_once: int = Field(2, ge=1, le=64, description="Trials that are queued or at work at once")
+    seeds: int = Field(
+        1, ge=1, le=20, description="Runs of each trial, with the spec's seed and the next ones"
+    )
     halving: Halving | None = None
     seed: int = Field(0, ge=0, lt=2**31, description="Of the search, not of the runs")
     priority: int = Field(0, ge=-1000, le=1000, description="Of the runs, in the queue")
@@ -159,6 +163,11 @@ def _disagreements(plan: SweepPlan) -> Iterator[FieldProblem]:
         for other in paths[:at]:
             if f"{one.path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one.path}."):
                 yield FieldProblem(f"{here}.path", f"{one.path} and {other} overlap: keep one.")
+    if plan.seeds > 1 and "seed" in paths:
+        yield FieldProblem(
+            "seeds",
+            f"The seed varies by itself, and each trial shall have {plan.seeds}: keep one.",
+        )
     budget = plan.budget
     if plan.method != "grid" and budget.trials is budget.steps is budget.hours is None:
         yield FieldProblem(

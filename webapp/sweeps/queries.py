@@ -1,21 +1,25 @@
 """Reads of sweeps: lists with their progress, one sweep with its trials."""
 
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, Max, Min, Q, QuerySet
+from django.db.models import Count, F, Max, Min, Q
+from django.db.models.expressions import OrderBy
+from django.db.models.functions import Mod
 
 from webapp.accounts.access import Actor, visible
-from webapp.experiments.models import HEAVY_BY_RUN
 from webapp.monitoring.sparks import sparks
 from webapp.paging import keyset
-from webapp.sweeps.models import Sweep, Trial, TrialState
+from webapp.sweeps.models import Sweep, Trial, TrialState, with_runs
 from webapp.sweeps.plan import SweepPlan
+from webapp.sweeps.rungs import RungRow, rung_rows
 from webapp.sweeps.services.budget import hours_spent, steps_spent
 
 COMPARED = 20
 BY_NUMBER = "number"
 BY_VALUE = "value"
+SHOWN = (TrialState.COMPLETE, TrialState.PRUNED)  # in pictures
+MOST_DRAWN = 1000
 
 
 @dataclass(frozen=True)
@@ -73,62 +77,79 @@ def most_trials(plan: SweepPlan, refused: int = 0) -> int | None:
 
 @dataclass(frozen=True)
 class SweepDetail:
-    """A sweep with its trials, in the order asked for."""
+    """A sweep with what its trials come to, counted in the database."""
 
     sweep: Sweep
     plan: SweepPlan
-    trials: list[Trial]
-    now: dict[int, float | None]  # by trial at work, the newest value of the metric
     counts: dict[str, int]  # trials by state
     most: int | None
     best: Trial | None
+    rungs: Sequence[RungRow]
     steps: int  # taken by trials that ended, or that those at work may take
     hours: float
 
     @property
     def launched(self) -> int:
-        return len(self.trials) - self.counts.get(TrialState.REFUSED, 0)
+        return sum(self.counts.values()) - self.counts.get(TrialState.REFUSED, 0)
+
+    @property
+    def promoted(self) -> int:
+        """How often a trial that was stopped at a rung went on."""
+        return sum(row.promoted for row in self.rungs)
 
 
-def sweep_detail(sweep: Sweep, order: str = BY_NUMBER) -> SweepDetail:
-    """`order`: by number, or by value with the best first and those without one last."""
+def sweep_detail(sweep: Sweep) -> SweepDetail:
     plan = SweepPlan.model_validate(sweep.plan)
-    trials = list(trials_of(sweep))
-    active = [one for one in trials if one.state == TrialState.ACTIVE]
-    at_work = {one.run_id: one.pk for one in active if one.run_id}
-    newest = sparks(list(at_work), [plan.metric], points=1)
-    counts = Counter(one.state for one in trials)
-    detail = SweepDetail(
+    rows = sweep.trials.values("state").annotate(count=Count("pk")).values_list("state", "count")
+    counts = dict(rows.order_by())
+    complete = sweep.trials.filter(state=TrialState.COMPLETE)
+    return SweepDetail(
         sweep,
         plan,
-        trials,
-        {at_work[run]: values[-1] for (run, _), values in newest.items()},
-        dict(counts),
-        most_trials(plan, counts[TrialState.REFUSED]),
-        next(iter(ranked(plan, [one for one in trials if one.state == TrialState.COMPLETE])), None),
-        steps_spent(trials),
-        hours_spent(trials),
+        counts,
+        most_trials(plan, counts.get(TrialState.REFUSED, 0)),
+        with_runs(complete.order_by(*best_first(plan))[:1]).first(),
+        rung_rows(sweep, plan),
+        steps_spent(sweep),
+        hours_spent(sweep),
     )
-    if order == BY_VALUE:
-        trials[:] = ranked(plan, trials)
-    return detail
 
 
-def trials_of(sweep: Sweep) -> QuerySet[Trial]:
-    return sweep.trials.select_related("run").defer(*HEAVY_BY_RUN).order_by("number")
+def best_first(plan: SweepPlan) -> tuple[OrderBy, str]:
+    """Of equals the earlier; those without a value last."""
+    value = F("value")
+    best = value.desc(nulls_last=True) if plan.maximises else value.asc(nulls_last=True)
+    return best, "number"
 
 
-def ranked(plan: SweepPlan, trials: list[Trial]) -> list[Trial]:
-    """The best first; of equals the earlier; those without a value last."""
-    sign = -1 if plan.maximises else 1
-
-    def key(trial: Trial) -> tuple[bool, float, int]:
-        return trial.value is None, sign * (trial.value or 0.0), trial.number
-
-    return sorted(trials, key=key)
+def trials_of(sweep: Sweep, plan: SweepPlan, order: str, limit: int) -> list[Trial]:
+    """`order`: by number, or by value with the best first and those without one last."""
+    by = best_first(plan) if order == BY_VALUE else ("number",)
+    return list(with_runs(sweep.trials.order_by(*by)[:limit]))
 
 
-def compared(detail: SweepDetail) -> list[str]:
+def newest_values(plan: SweepPlan, trials: Sequence[Trial]) -> dict[int, float | None]:
+    """By trial at work, the newest value of the metric: its mean over the seeds that have one."""
+    active = [one for one in trials if one.state == TrialState.ACTIVE]
+    of_run = {one.run_id: trial.pk for trial in active for one in trial.runs.all() if one.run_id}
+    found: dict[int, list[float]] = {}
+    for (run, _), values in sparks(list(of_run), [plan.metric], points=1).items():
+        if (value := values[-1]) is not None:
+            found.setdefault(of_run[run], []).append(value)
+    return {trial: sum(values) / len(values) for trial, values in found.items()}
+
+
+def compared(sweep: Sweep, plan: SweepPlan) -> list[str]:
     """Ids of the runs of the best trials, to be compared."""
-    best = ranked(detail.plan, detail.trials)
-    return [one.run_id for one in best if one.run_id is not None][:COMPARED]
+    trials = trials_of(sweep, plan, BY_VALUE, COMPARED)
+    runs = [one.run_id for trial in trials for one in trial.runs.all() if one.run_id is not None]
+    return runs[:COMPARED]
+
+
+def drawn(sweep: Sweep) -> list[Trial]:
+    """Trials with a value, by their number: all of few, one in so many of many."""
+    rows = sweep.trials.filter(value__isnull=False, state__in=SHOWN).order_by("number")
+    every = -(-rows.count() // MOST_DRAWN)
+    if every > 1:
+        rows = rows.annotate(in_turn=Mod(F("number"), every)).filter(in_turn=0)
+    return list(rows.prefetch_related("runs"))

@@ -2,11 +2,21 @@
 
 import math
 import random
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from webapp.sweeps.plan import Choice, Dimension, LogUniform, SweepPlan, Uniform, Whole
 
 Params = dict[str, Any]  # value by path into the spec
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial, for the search that made it up."""
+
+    state: Literal["complete", "pruned", "failed"]
+    value: float | None  # of complete ones
+    reached: dict[int, float]  # at rungs, by step
 
 
 class SearchError(Exception):

@@ -5,7 +5,7 @@ the control workers when a sweep asks, never by the web tier.
 """
 
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -19,55 +19,76 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from webapp.sweeps.plan import Choice, Dimension, LogUniform, SweepPlan, Whole
-from webapp.sweeps.space import Params, SearchError
+from webapp.sweeps.space import Outcome, Params, SearchError
 
 SCHEMA = "optuna"
+AGAIN = "again"  # attribute of what is told of a trial once more: its number
+STATES = {
+    "complete": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
 LOCK = 0x0F7A  # of the creation of the tables, which two workers may try at once
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def ask(sweep_id: str, plan: SweepPlan, known: Collection[int]) -> tuple[int, Params]:
+def ask(
+    sweep_id: str, plan: SweepPlan, known: Callable[[Collection[int]], Collection[int]]
+) -> tuple[int, Params]:
     """The next values to try and their number in the study.
 
-    `known` are the numbers that trials have already. What was asked and never became a trial,
+    `known`: which of some numbers trials have already. What was asked and never became a trial,
     because a worker died in between, is given out again. Raises SearchError.
     """
     with _memory():
         return _asked(_study(sweep_id, plan), plan, known)
 
 
-def _asked(study: optuna.Study, plan: SweepPlan, known: Collection[int]) -> tuple[int, Params]:
+def _asked(
+    study: optuna.Study, plan: SweepPlan, known: Callable[[Collection[int]], Collection[int]]
+) -> tuple[int, Params]:
     waiting = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    left = next((one for one in waiting if one.number not in known), None)
+    taken = known([one.number for one in waiting])
+    left = next((one for one in waiting if one.number not in taken), None)
     trial = study.ask() if left is None else optuna.trial.Trial(study, left._trial_id)
     return trial.number, {one.path: _suggested(trial, one) for one in plan.space}
 
 
-def tell(sweep_id: str, plan: SweepPlan, number: int, value: float | None) -> None:
-    """What a trial's metric was in the end; None: it failed. Telling twice changes nothing.
+def tell(sweep_id: str, plan: SweepPlan, number: int, outcome: Outcome) -> None:
+    """What came of a trial. Telling twice changes nothing.
 
-    Raises SearchError."""
-    state = TrialState.FAIL if value is None else TrialState.COMPLETE
-    with _memory():
-        _study(sweep_id, plan).tell(number, value, state=state, skip_if_finished=True)
-
-
-def tell_pruned(
-    sweep_id: str, plan: SweepPlan, number: int, values: list[tuple[int, float]]
-) -> None:
-    """That a trial was stopped at a rung, with its (step, value) at each one it reached.
-
-    Raises SearchError."""
+    What a trial that was promoted came to since it was stopped is kept beside what was told of it
+    then, as of another trial with the same values: Optuna takes nothing back. Raises SearchError.
+    """
+    state = STATES[outcome.state]
     with _memory():
         study = _study(sweep_id, plan)
-        found = study.get_trials(deepcopy=False)[number]
-        if found.state.is_finished():
+        told = study.get_trials(deepcopy=False)
+        first = told[number]
+        if not first.state.is_finished():
+            trial = optuna.trial.Trial(study, first._trial_id)
+            for step, value in outcome.reached.items():
+                trial.report(value, step)
+            study.tell(trial, outcome.value, state=state)
             return
-        trial = optuna.trial.Trial(study, found._trial_id)
-        for step, value in values:
-            trial.report(value, step)
-        study.tell(trial, state=TrialState.PRUNED)
+        same = [one for one in told if one is first or one.user_attrs.get(AGAIN) == number]
+        if state == TrialState.FAIL or any(_says(one, state, outcome) for one in same):
+            return
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                value=outcome.value,
+                params=first.params,
+                distributions=first.distributions,
+                intermediate_values=outcome.reached,
+                user_attrs={AGAIN: number},
+            )
+        )
+
+
+def _says(one: optuna.trial.FrozenTrial, state: TrialState, outcome: Outcome) -> bool:
+    return one.state == state and one.intermediate_values == outcome.reached
 
 
 @contextmanager
@@ -96,14 +117,16 @@ def _study(sweep_id: str, plan: SweepPlan) -> optuna.Study:
 
 
 @cache
-def _storage(database: str) -> optuna.storages.RDBStorage:
+def _storage(database: str) -> optuna.storages.BaseStorage:
+    """Kept by the process, with what it has read: trials that ended are not read again."""
     with _connect() as ours:
         ours.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         ours.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
         ours.commit()
-        return optuna.storages.RDBStorage(
+        stored = optuna.storages.RDBStorage(
             "postgresql+psycopg://", engine_kwargs={"creator": _connect, "poolclass": NullPool}
         )
+        return optuna.storages.get_storage(stored)
 
 
 def _connect() -> "psycopg.Connection[Any]":

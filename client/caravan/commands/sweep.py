@@ -95,13 +95,14 @@ def show_(sweep: SweepArgument, as_json: AsJson = False) -> None:
             one["number"] + 1,
             one["state"],
             *(_value(one["params"].get(path)) for path in paths),
-            number(one["value"]),
-            one["run_id"],
+            _mean(one),
+            " ".join(str(run["run_id"] or "deleted") for run in one["runs"]),
             one["message"],
         )
         for one in trials
     ]
-    show(("trial", "state", *paths, found["metric"], "run", "what happened"), rows, "No trial yet.")
+    runs = "runs" if found["plan"].get("seeds", 1) > 1 else "run"
+    show(("trial", "state", *paths, found["metric"], runs, "what happened"), rows, "No trial yet.")
 
 
 @command(app)
@@ -151,6 +152,15 @@ def _preview(found: dict[str, Any]) -> str:
     steps = f"{least}" if least == most else f"{least} to {most}"
     refused = f"; the spec refuses {len(found['refused'])} of {found['tried']} combinations tried"
     return f"{trials} of {steps} steps{refused if found['refused'] else ''}"
+
+
+def _mean(trial: dict[str, Any]) -> str | None:
+    """With half of its interval over seeds, where it has one."""
+    found = number(trial["value"])
+    if trial["band"] is None:
+        return found
+    low, high = trial["band"]
+    return f"{found} ± {number((high - low) / 2)}"
 
 
 def _value(value: Any) -> str | None:

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.webapp.support import SPEC, Api
-from tests.webapp.sweeps.playing import LR, choice, step, train
+from tests.webapp.sweeps.playing import LR, choice, run_of, step, train
 from webapp.experiments.models import Run
 from webapp.sweeps.models import Sweep
 
@@ -92,7 +92,7 @@ def test_it_is_read_with_its_trials_and_the_best_of_them(api: Api, sweep: Sweep)
     assert (found["state"], found["launched"], found["most"], found["best"]) == (
         "finished", 2, 2, 0.75,
     )  # fmt: skip
-    assert found["best_trial"]["run_id"] == second.run_id
+    assert [one["run_id"] for one in found["best_trial"]["runs"]] == [run_of(second).pk]
     assert found["plan"]["space"][0]["values"] == [0.001, 0.002]
     rows = api("GET", f"sweeps/{sweep.pk}/trials?limit=1").json()
     assert [one["params"] for one in rows["items"]] == [{LR: 0.001}]

@@ -11,14 +11,14 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from tests.webapp.support import SPEC
-from tests.webapp.sweeps.playing import LR, choice, step, sweep_of, train
+from tests.webapp.sweeps.playing import LR, choice, run_of, step, sweep_of, train
 from webapp.accounts.models import Project, User
 from webapp.experiments.recipes import recipe
 from webapp.problems import RefusedError
 from webapp.sweeps import form
 from webapp.sweeps.figures import HEIGHT, WIDTH, pictures
 from webapp.sweeps.models import Sweep
-from webapp.sweeps.queries import sweep_detail
+from webapp.sweeps.queries import drawn, sweep_detail
 
 
 def typed(*rows: tuple[str, str, str], **fields: str) -> dict[str, Any]:
@@ -97,9 +97,9 @@ def test_a_sweep_shows_its_trials_and_how_to_compare_them(
     train(second, 0.75)
     step(sweep)
     text = page.get(reverse("sweep", args=[sweep.pk])).content.decode()
-    assert f"?runs={second.run_id},{first.run_id}," in text
+    assert f"?runs={run_of(second).pk},{run_of(first).pk}," in text
     assert text.count("<circle") == 4
-    of_trial = page.get(reverse("run", args=[second.run_id])).content.decode()
+    of_trial = page.get(reverse("run", args=[run_of(second).pk])).content.decode()
     assert "trial 2 of" in of_trial and reverse("sweep", args=[sweep.pk]) in of_trial
     by_value = page.get(reverse("sweep", args=[sweep.pk]) + "?sort=value").content.decode()
     rows = re.findall(r"<tr data-row><td class=\"num\">(\d)", by_value)
@@ -119,7 +119,7 @@ def test_pictures_place_values_where_they_belong(project: Project, owner: User) 
         trial.save()
         train(trial, value)
     step(sweep)
-    over_trials, over_rate = pictures(sweep_detail(sweep))
+    over_trials, over_rate = pictures(sweep_detail(sweep), drawn(sweep))
     by_label = {dot.label: dot for dot in over_rate.dots}
     assert [float(by_label[label].x) for label in ("1: 0.2000", "2: 0.6000", "3: 0.4000")] == [
         WIDTH / 2, 0, WIDTH,

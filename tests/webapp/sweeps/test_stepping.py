@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.webapp.support import start
-from tests.webapp.sweeps.playing import LR, choice, end, report, step, sweep_of, train
+from tests.webapp.sweeps.playing import LR, choice, end, report, run_of, step, sweep_of, train
 from webapp.accounts.models import AuditEntry, Membership, Project, Role, User
 from webapp.experiments import services as experiments
 from webapp.experiments.models import Run, State
@@ -23,8 +23,7 @@ def states(trials: list[Trial]) -> list[str]:
 def test_a_trial_is_an_ordinary_run_with_its_values(project: Project, owner: User) -> None:
     sweep = sweep_of(project, owner, choice(LR, 0.001, 0.002), priority=-3)
     trials = step(sweep)
-    run = trials[0].run
-    assert run is not None
+    run = run_of(trials[0])
     assert run.spec["stages"][1]["optimizer"]["lr"] == 0.001
     assert (run.name, run.tags, run.priority) == ("lr-1", [sweep.pk], -3)
     assert (run.experiment_id, run.created_by, run.state) == (
@@ -58,11 +57,10 @@ def test_it_is_woken_when_a_run_of_it_ends(
     sent: list[Any] = []
     sweep = sweep_of(project, owner, choice(LR, 0.001))
     trial = step(sweep)[0]
-    assert trial.run is not None
-    start(trial.run)
+    start(run_of(trial))
     monkeypatch.setattr("webapp.queue.app.send_task", lambda name, args: sent.append((name, args)))
     with django_capture_on_commit_callbacks(execute=True):
-        end(trial.run)
+        end(run_of(trial))
     assert ("caravan.sweep", (sweep.pk,)) in sent
 
 
@@ -101,10 +99,11 @@ def test_budgets_end_it(project: Project, owner: User) -> None:
     assert len(step(by_steps)) == 2  # of 120 steps each
     for trial in step(by_steps):
         train(trial, 0.5)
-    Run.objects.filter(trial__sweep=by_steps).update(step=90)  # both were shorter than they might
+    ours = Run.objects.filter(trial_run__trial__sweep=by_steps)
+    ours.update(step=90)  # both were shorter than they might
     assert len(step(by_steps)) == 3
     train(step(by_steps)[2], 0.5)
-    Run.objects.filter(trial__sweep=by_steps).update(step=120)
+    ours.update(step=120)
     step(by_steps)
     assert by_steps.state_reason == "the budget of 300 steps has no place for another trial"
 
@@ -120,7 +119,7 @@ def test_a_worker_that_dies_at_any_point_leaves_no_trial_twice(
 ) -> None:
     """Every write of a step fails once, after which the step is taken again."""
     sweep = sweep_of(project, owner, choice(LR, 0.001, 0.002, 0.003), at_once=3)
-    real: Callable[..., Any] = beginning._add
+    real: Callable[..., Any] = beginning._launch
     deaths = iter([True, False, True, False, False])
 
     def dies(*arguments: Any, **fields: Any) -> None:
@@ -128,12 +127,12 @@ def test_a_worker_that_dies_at_any_point_leaves_no_trial_twice(
         if next(deaths):
             raise SystemExit("killed")
 
-    monkeypatch.setattr(beginning, "_add", dies)
+    monkeypatch.setattr(beginning, "_launch", dies)
     for _ in range(2):
         with pytest.raises(SystemExit):
             services.step_sweep(sweep.pk)
     trials = step(sweep)
-    rates = [trial.run.spec["stages"][1]["optimizer"]["lr"] for trial in trials if trial.run]
+    rates = [run_of(trial).spec["stages"][1]["optimizer"]["lr"] for trial in trials]
     assert rates == [0.001, 0.002, 0.003]
     assert Run.objects.count() == 3
 
@@ -167,12 +166,10 @@ def test_an_interrupted_run_is_waited_for(project: Project, owner: User) -> None
     trial = step(sweep)[0]
     train(trial, 0.5, state="interrupted")
     assert states(step(sweep)) == ["active"]
-    assert trial.run is not None
-    experiments.resume(trial.run.pk, None)
-    trial.run.refresh_from_db()
-    start(trial.run)
-    report(trial.run, 120, 0.7)
-    end(trial.run)
+    experiments.resume(run_of(trial).pk, None)
+    start(run_of(trial))
+    report(run_of(trial), 120, 0.7)
+    end(run_of(trial))
     trials = step(sweep)
     assert (trials[0].state, trials[0].value) == ("complete", 0.7)
 
@@ -180,12 +177,11 @@ def test_an_interrupted_run_is_waited_for(project: Project, owner: User) -> None
 def test_a_deleted_run_ends_its_trial(project: Project, owner: User) -> None:
     sweep = sweep_of(project, owner, choice("seed", 1))
     trial = step(sweep)[0]
-    assert trial.run is not None
-    experiments.stop(trial.run.pk, owner)
-    experiments.archive(trial.run.pk, owner)
-    experiments.delete_run(trial.run.pk, owner)
+    experiments.stop(run_of(trial).pk, owner)
+    experiments.archive(run_of(trial).pk, owner)
+    experiments.delete_run(run_of(trial).pk, owner)
     trials = step(sweep)
-    assert (trials[0].state, trials[0].run) == ("failed", None)
+    assert (trials[0].state, trials[0].runs.get().run) == ("failed", None)
 
 
 def test_people_pause_continue_and_stop_it(project: Project, owner: User, editor: User) -> None:
@@ -196,13 +192,13 @@ def test_people_pause_continue_and_stop_it(project: Project, owner: User, editor
     assert states(step(sweep)) == ["complete"]
     services.continue_sweep(sweep.pk, editor)
     second = step(sweep)[1]
-    assert second.run is not None and second.run.created_by == editor
+    assert run_of(second).created_by == editor
     services.stop_sweep(sweep.pk, owner)
     trials = step(sweep)
     assert states(trials) == ["complete", "stopped"]
     assert sweep.state == "stopped"
-    assert trials[1].run is not None and trials[1].run.state == State.STOPPED
-    assert "its sweep was stopped" in trials[1].run.state_reason
+    assert run_of(trials[1]).state == State.STOPPED
+    assert "its sweep was stopped" in run_of(trials[1]).state_reason
     for change in (services.pause_sweep, services.continue_sweep, services.stop_sweep):
         with pytest.raises(RefusedError) as refused:
             change(sweep.pk, owner)
@@ -228,15 +224,14 @@ def test_who_trails_at_a_rung_is_stopped_with_its_rank(project: Project, owner: 
     halving = {"min_steps": 10, "factor": 2}
     sweep = sweep_of(project, owner, choice("seed", *range(4)), at_once=4, halving=halving)
     Project.objects.update(max_running=4)
-    runs = [start(trial.run).run for trial in step(sweep) if trial.run]
+    runs = [start(run_of(trial)).run for trial in step(sweep)]
     for at, (run, value) in enumerate(zip(runs, (0.4, 0.6, 0.5, 0.6), strict=True)):
         report(run, 9, 0.9)  # before the rung: it does not count
         report(run, 12, value, at=100.0 + at)
     trials = step(sweep)
-    told = [(t.rungs[0]["rank"], t.rungs[0]["of"], t.rungs[0]["stays"]) for t in trials]
+    told = [(r.rank, r.of, r.stays) for t in trials for r in t.rungs.all()]
     assert told == [(1, 1, True), (1, 2, True), (2, 3, False), (1, 4, True)]
-    third = trials[2].run
-    assert third is not None
+    third = run_of(trials[2])
     assert (third.state, third.state_reason) == (
         "stopping", "stopped at rung 1, step 12: rank 2 of 3",
     )  # fmt: skip
@@ -246,17 +241,17 @@ def test_who_trails_at_a_rung_is_stopped_with_its_rank(project: Project, owner: 
     trials = step(sweep)
     assert states(trials) == ["active", "active", "pruned", "active"]
     assert trials[2].value == 0.5
-    assert [len(trial.rungs) for trial in step(sweep)] == [1, 1, 1, 1]  # decided once
+    assert [trial.rungs.count() for trial in step(sweep)] == [1, 1, 1, 1]  # decided once
 
 
 def test_a_report_past_several_rungs_is_judged_at_each(project: Project, owner: User) -> None:
     halving = {"min_steps": 10, "factor": 3}
     sweep = sweep_of(project, owner, choice("seed", 1, 2), at_once=2, halving=halving)
-    first, second = (start(trial.run).run for trial in step(sweep) if trial.run)
+    first, second = (start(run_of(trial)).run for trial in step(sweep))
     report(first, 95, 0.7)
     report(second, 40, 0.6)
     trials = step(sweep)
-    told = [[(one["rank"], one["of"]) for one in trial.rungs] for trial in trials]
+    told = [[(one.rank, one.of) for one in trial.rungs.order_by("rung")] for trial in trials]
     assert told == [[(1, 2), (1, 2), (1, 1)], [(1, 1), (1, 1)]]  # the second came there earlier
 
 
@@ -267,4 +262,4 @@ def test_a_run_that_ends_while_it_is_judged_is_complete(project: Project, owner:
         train(trial, value)
     trials = step(sweep)
     assert states(trials) == ["complete", "complete"]
-    assert trials[1].rungs[0]["stays"] is False
+    assert trials[1].rungs.get().stays is False

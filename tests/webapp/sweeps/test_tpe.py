@@ -11,13 +11,14 @@ from django.core.management import call_command
 from django.db import connection
 
 from tests.webapp.support import SPEC, start
-from tests.webapp.sweeps.playing import LR, end, report, step, sweep_of, train
+from tests.webapp.sweeps.playing import LR, end, report, run_of, step, sweep_of, train
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Run
 from webapp.sweeps import tpe
 from webapp.sweeps.models import Sweep
 from webapp.sweeps.plan import SweepPlan
 from webapp.sweeps.services import create
+from webapp.sweeps.space import Outcome
 
 RATE = {"kind": "loguniform", "path": LR, "low": 1e-5, "high": 1e-1}
 MODEL = {"kind": "choice", "path": "model.layers", "values": [["lightning"], ["softmax"]]}
@@ -46,9 +47,8 @@ def test_values_of_any_kind_reach_the_spec(project: Project, owner: User) -> Non
     trials = step(sweep)
     assert len(trials) == 4
     for trial in trials:
-        assert trial.run is not None
-        assert trial.run.spec["model"]["layers"] == trial.params["model.layers"]
-        assert 1e-5 <= trial.run.spec["stages"][1]["optimizer"]["lr"] <= 1e-1
+        assert run_of(trial).spec["model"]["layers"] == trial.params["model.layers"]
+        assert 1e-5 <= run_of(trial).spec["stages"][1]["optimizer"]["lr"] <= 1e-1
     assert len({trial.params[LR] for trial in trials}) == 4
     assert [trial.asked for trial in trials] == [0, 1, 2, 3]
 
@@ -59,10 +59,10 @@ def test_it_learns_where_the_best_values_lie(project: Project, owner: User) -> N
     plan = SweepPlan.model_validate(sweep.plan)
     found: list[float] = []
     for _ in range(30):
-        number, params = tpe.ask(sweep.pk, plan, known=range(1000))
+        number, params = tpe.ask(sweep.pk, plan, known=set)
         distance = abs(math.log10(params[LR]) + 3)  # drawn at random: 1 on average
         found.append(distance)
-        tpe.tell(sweep.pk, plan, number, -distance)
+        tpe.tell(sweep.pk, plan, number, Outcome("complete", -distance, {}))
     assert sum(found[15:]) / 15 < 0.7
 
 
@@ -112,7 +112,7 @@ def test_an_answer_is_told_once_however_often_it_is_sent(
 
 def test_a_pruned_trial_leaves_its_rungs(project: Project, owner: User) -> None:
     sweep = tpe_sweep(project, owner, at_once=2, halving={"min_steps": 10, "factor": 2})
-    runs = [start(trial.run).run for trial in step(sweep) if trial.run]
+    runs = [start(run_of(trial)).run for trial in step(sweep)]
     report(runs[0], 10, 0.9)
     report(runs[1], 11, 0.1)
     step(sweep)
@@ -121,6 +121,28 @@ def test_a_pruned_trial_leaves_its_rungs(project: Project, owner: User) -> None:
     plan = SweepPlan.model_validate(sweep.plan)
     kept = tpe._study(sweep.pk, plan).get_trials()[1]
     assert (kept.state.name, kept.intermediate_values) == ("PRUNED", {11: 0.1})
+
+
+def test_what_a_promoted_trial_came_to_is_told_beside_what_was_told_before(
+    project: Project, owner: User
+) -> None:
+    sweep = tpe_sweep(project, owner, at_once=2)
+    plan = SweepPlan.model_validate(sweep.plan)
+    number, params = tpe.ask(sweep.pk, plan, known=set)
+    for _ in range(2):  # however often each is sent
+        tpe.tell(sweep.pk, plan, number, Outcome("pruned", None, {10: 0.1}))
+    for _ in range(2):
+        tpe.tell(sweep.pk, plan, number, Outcome("pruned", None, {10: 0.1, 20: 0.4}))
+    for _ in range(2):
+        tpe.tell(sweep.pk, plan, number, Outcome("complete", 0.9, {10: 0.1, 20: 0.4}))
+    kept = tpe._study(sweep.pk, plan).get_trials()
+    assert [(one.state.name, len(one.intermediate_values)) for one in kept] == [
+        ("PRUNED", 1), ("PRUNED", 2), ("COMPLETE", 2),
+    ]  # fmt: skip
+    assert kept[2].value == 0.9
+    assert {one.params[LR] for one in kept} == {params[LR]}
+    following, _ = tpe.ask(sweep.pk, plan, known=set)
+    assert following == 3
 
 
 def test_a_memory_that_cannot_be_reached_is_told_and_asked_again(

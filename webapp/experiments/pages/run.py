@@ -26,7 +26,7 @@ from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError, invalid_field
 
 RUNS = Run.objects.select_related(
-    "project", "experiment", "created_by", "parent", "checkpoint", "trial__sweep"
+    "project", "experiment", "created_by", "parent", "checkpoint", "trial_run__trial__sweep"
 )
 MOST_TEXT = 60_000  # characters of JSON that are shown as one text
 N = TypeVar("N", int, float)

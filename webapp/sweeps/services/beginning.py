@@ -1,107 +1,108 @@
 """Beginning a trial: whether there is a place, a budget and somebody to launch it, and which."""
 
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from django.db import transaction
 
 from engine.spec import ExperimentSpec
 from webapp.accounts.models import Membership, Role
-from webapp.experiments.models import HEAVY_BY_RUN
 from webapp.experiments.services.launch import Launch, launch_run
 from webapp.problems import RefusedError
-from webapp.sweeps.models import Sweep, SweepState, Trial, TrialState
+from webapp.sweeps.models import Sweep, SweepState, Trial, TrialRun, TrialState
 from webapp.sweeps.plan import SweepPlan
-from webapp.sweeps.services.budget import spent
+from webapp.sweeps.services.budget import Counted, counted, spent
 from webapp.sweeps.services.control import lock, move
-from webapp.sweeps.services.create import specified, steps_of
-from webapp.sweeps.space import Params, SearchError, params_of
+from webapp.sweeps.services.create import seeded, steps_of
+from webapp.sweeps.services.promoting import promote
+from webapp.sweeps.space import SearchError, params_of
 
 REFUSALS = 50  # in a row, of a search that has no end of its own
 
 
 @transaction.atomic
 def begin(sweep_id: str) -> bool:
-    """Begin one trial, or note that the spec refuses it; False: there is nothing more to do now."""
+    """Promote or begin one trial, or note that the spec refuses it; False: there is nothing more
+    to do now."""
     sweep = lock(sweep_id)
     plan = SweepPlan.model_validate(sweep.plan)
-    at_work = sweep.trials.filter(state=TrialState.ACTIVE).count()
-    if sweep.state != SweepState.RUNNING or at_work >= plan.at_once:
+    trials = counted(sweep)
+    if sweep.state != SweepState.RUNNING or trials.active >= plan.at_once:
         return False
-    trials = list(
-        sweep.trials.order_by("number")
-        .select_related("run")
-        .defer(*HEAVY_BY_RUN, "run__headline", "rungs")
-    )
-    if reason := _may_not(sweep) or _refused_too_often(sweep, plan, trials):
+    if reason := _may_not(sweep) or _refused_too_often(sweep, plan):
         move(sweep, SweepState.PAUSED, reason)
         return False
+    if promote(sweep, plan):
+        return True
     try:
-        over, asked, params = _next(sweep, plan, trials)
+        over, next_one = _next(sweep, plan, trials)
     except SearchError as error:
         move(sweep, SweepState.RUNNING, str(error))
         return False
-    if not over and params is not None:
-        spec, problems = specified(sweep.base, params)
-        if spec is None:
+    if next_one is not None:
+        specs, problems = seeded(sweep.base, next_one.params, plan.seeds)
+        if not specs:
             said = " ".join(dict.fromkeys(one.message for one in problems))
-            _add(sweep, trials, params, asked, state=TrialState.REFUSED, message=said)
+            _refuse(next_one, said)
             return True
-        over = spent(plan, trials, steps_of(spec))
+        over = spent(sweep, plan, trials.launched, sum(map(steps_of, specs)))
         if not over:
             if sweep.state_reason:
                 move(sweep, SweepState.RUNNING, "")
-            _launch(sweep, plan, trials, spec, params, asked)
+            _launch(next_one, plan, specs)
             return True
-    if not at_work:
+    if not trials.active:
         move(sweep, SweepState.FINISHED, over)
     return False
 
 
-def _launch(
-    sweep: Sweep,
-    plan: SweepPlan,
-    trials: list[Trial],
-    spec: ExperimentSpec,
-    params: Params,
-    asked: int | None,
-) -> None:
-    """The trial with its run; where the launch is refused, why."""
-    launch = Launch(
-        experiment=sweep.experiment.name,
-        name=f"{sweep.name}-{len(trials) + 1}",
-        tags=[sweep.pk],
-        priority=plan.priority,
-    )
+def _launch(trial: Trial, plan: SweepPlan, specs: Sequence[ExperimentSpec]) -> None:
+    """The trial with its runs, one for each seed; where a launch is refused, why."""
+    sweep = trial.sweep
+    name = f"{sweep.name}-{trial.number + 1}"
     assert sweep.acts_for is not None
     try:
         with transaction.atomic():
-            run = launch_run(sweep.project, sweep.acts_for, spec, launch)
+            trial.save()
+            for spec in specs:
+                launch = Launch(
+                    experiment=sweep.experiment.name,
+                    name=f"{name}-seed-{spec.seed}" if len(specs) > 1 else name,
+                    tags=[sweep.pk],
+                    priority=plan.priority,
+                )
+                run = launch_run(sweep.project, sweep.acts_for, spec, launch)
+                TrialRun.objects.create(trial=trial, run=run, seed=spec.seed)
     except RefusedError as refused:
-        _add(sweep, trials, params, asked, state=TrialState.REFUSED, message=refused.detail)
+        trial.pk = None
+        _refuse(trial, refused.detail)
+
+
+def _refuse(trial: Trial, message: str) -> None:
+    trial.state, trial.message = TrialState.REFUSED, message
+    trial.save()
+
+
+def _next(sweep: Sweep, plan: SweepPlan, trials: Counted) -> tuple[str, Trial | None]:
+    """Why there is no next trial, or the next one, not stored yet; exactly one is given."""
+    if over := spent(sweep, plan, trials.launched):
+        return over, None
+    asked: int | None = None
+    if plan.method == "tpe":
+        from webapp.sweeps import tpe
+
+        asked, params = tpe.ask(sweep.pk, plan, lambda numbers: _known(sweep, numbers))
     else:
-        _add(sweep, trials, params, asked, run=run)
+        found = params_of(plan, trials.all)
+        if found is None:
+            return "every combination was tried", None
+        params = found
+    return "", Trial(sweep=sweep, number=trials.all, params=params, asked=asked)
 
 
-def _add(
-    sweep: Sweep, trials: list[Trial], params: Params, asked: int | None, **fields: Any
-) -> None:
-    Trial.objects.create(sweep=sweep, number=len(trials), params=params, asked=asked, **fields)
-
-
-def _next(
-    sweep: Sweep, plan: SweepPlan, trials: list[Trial]
-) -> tuple[str, int | None, Params | None]:
-    """Why there is no next trial, or its number in the search, if it has one, and its values."""
-    if over := spent(plan, trials):
-        return over, None, None
-    if plan.method != "tpe":
-        params = params_of(plan, len(trials))
-        return ("" if params else "every combination was tried"), None, params
-    from webapp.sweeps import tpe
-
-    known = {trial.asked for trial in trials if trial.asked is not None}
-    asked, params = tpe.ask(sweep.pk, plan, known)
-    return "", asked, params
+def _known(sweep: Sweep, numbers: Collection[int]) -> set[int]:
+    """Which of these numbers of the search trials have already."""
+    found = sweep.trials.filter(asked__in=numbers).values_list("asked", flat=True)
+    return {number for number in found if number is not None}
 
 
 def _may_not(sweep: Sweep) -> str:
@@ -117,10 +118,11 @@ def _may_not(sweep: Sweep) -> str:
     return ""
 
 
-def _refused_too_often(sweep: Sweep, plan: SweepPlan, trials: list[Trial]) -> str:
-    last = [one for one in trials if one.number >= sweep.watched_from][-REFUSALS:]
-    if plan.method == "grid" or len(last) < REFUSALS:
+def _refused_too_often(sweep: Sweep, plan: SweepPlan) -> str:
+    if plan.method == "grid":
         return ""
-    if any(one.state != TrialState.REFUSED for one in last):
+    newest = sweep.trials.filter(number__gte=sweep.watched_from).order_by("-number")
+    last = list(newest.values_list("state", "message")[:REFUSALS])
+    if len(last) < REFUSALS or any(state != TrialState.REFUSED for state, _ in last):
         return ""
-    return f"The spec refused the last {REFUSALS} combinations, the newest with: {last[-1].message}"
+    return f"The spec refused the last {REFUSALS} combinations, the newest with: {last[0][1]}"

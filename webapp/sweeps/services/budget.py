@@ -1,35 +1,60 @@
-"""What the trials of a sweep have taken, against what they may take."""
+"""What the trials of a sweep have taken, against what they may take; counted in the database."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Case, Count, DurationField, F, Q, Sum, When
+from django.db.models.functions import Coalesce, Now
 
 from webapp.experiments.models import Attempt
-from webapp.experiments.queries import elapsed_s
-from webapp.sweeps.models import Trial, TrialState
+from webapp.sweeps.models import Sweep, TrialRun, TrialState
 from webapp.sweeps.plan import SweepPlan
 
 
-def spent(plan: SweepPlan, trials: Sequence[Trial], next_steps: int = 0) -> str:
+@dataclass(frozen=True)
+class Counted:
+    """Trials of a sweep."""
+
+    all: int  # the number of the next one
+    active: int
+    launched: int
+
+
+def counted(sweep: Sweep) -> Counted:
+    found = sweep.trials.aggregate(
+        all=Count("pk"),
+        active=Count("pk", filter=Q(state=TrialState.ACTIVE)),
+        launched=Count("pk", filter=~Q(state=TrialState.REFUSED)),
+    )
+    return Counted(**found)
+
+
+def spent(sweep: Sweep, plan: SweepPlan, launched: int, next_steps: int = 0) -> str:
     """Which budget a next trial of so many steps would go beyond, in words; empty: none."""
+    if plan.budget.trials is not None and launched >= plan.budget.trials:
+        return f"all {plan.budget.trials} trials of the budget were launched"
+    return worked_enough(sweep, plan, next_steps)
+
+
+def worked_enough(sweep: Sweep, plan: SweepPlan, next_steps: int) -> str:
+    """Which budget so many steps more would go beyond, in words; empty: none."""
     budget = plan.budget
-    if budget.trials is not None and launched(trials) >= budget.trials:
-        return f"all {budget.trials} trials of the budget were launched"
-    if budget.steps is not None and steps_spent(trials) + max(next_steps, 1) > budget.steps:
+    if budget.steps is not None and steps_spent(sweep) + max(next_steps, 1) > budget.steps:
         return f"the budget of {budget.steps:,} steps has no place for another trial"
-    if budget.hours is not None and hours_spent(trials) >= budget.hours:
+    if budget.hours is not None and hours_spent(sweep) >= budget.hours:
         return f"the trials worked for the {budget.hours:g} hours of the budget"
     return ""
 
 
-def launched(trials: Sequence[Trial]) -> int:
-    return sum(trial.state != TrialState.REFUSED for trial in trials)
-
-
-def steps_spent(trials: Sequence[Trial]) -> int:
+def steps_spent(sweep: Sweep) -> int:
     """Trainer steps that ended runs took and that the others will take at most."""
-    runs = [trial.run for trial in trials if trial.run is not None]
-    return sum(run.step if run.ended_at is not None else run.steps for run in runs)
+    taken = Case(When(run__ended_at=None, then=F("run__steps")), default=F("run__step"))
+    runs = TrialRun.objects.filter(trial__sweep=sweep).exclude(run=None)
+    return int(runs.aggregate(steps=Sum(taken))["steps"] or 0)
 
 
-def hours_spent(trials: Sequence[Trial]) -> float:
-    runs = [trial.run_id for trial in trials if trial.run_id is not None]
-    return (elapsed_s(list(Attempt.objects.filter(run__in=runs))) or 0.0) / 3600
+def hours_spent(sweep: Sweep) -> float:
+    """Hours in which attempts worked; the pauses between them do not count."""
+    attempts = Attempt.objects.filter(run__trial_run__trial__sweep=sweep)
+    worked = Coalesce(F("ended_at"), Now()) - F("started_at")
+    found = attempts.aggregate(worked=Sum(worked, output_field=DurationField()))["worked"]
+    return found.total_seconds() / 3600 if found is not None else 0.0

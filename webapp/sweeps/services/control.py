@@ -8,7 +8,7 @@ from webapp.accounts.audit import record
 from webapp.accounts.models import User
 from webapp.experiments import services as experiments
 from webapp.problems import RefusedError, conflict
-from webapp.sweeps.models import Sweep, SweepState, TrialState
+from webapp.sweeps.models import Sweep, SweepState, TrialRun, TrialState
 
 ENDED = (SweepState.FINISHED, SweepState.STOPPED)
 
@@ -45,9 +45,9 @@ def continue_sweep(sweep_id: str, user: User) -> Sweep:
 def stop_sweep(sweep_id: str, user: User) -> Sweep:
     """End the sweep and ask the runs of its trials to save a checkpoint and end."""
     sweep = _going(sweep_id)
-    for trial in sweep.trials.filter(state=TrialState.ACTIVE).select_related("run"):
-        if trial.run is not None:
-            stop_run(trial.run.pk, user, f"its sweep was stopped by {user}")
+    runs = TrialRun.objects.filter(trial__sweep=sweep, trial__state=TrialState.ACTIVE)
+    for run_id in runs.exclude(run=None).values_list("run", flat=True):
+        stop_run(run_id, user, f"its sweep was stopped by {user}")
     move(sweep, SweepState.STOPPED, f"stopped by {user}")
     record("sweep.stop", sweep.pk, user=user, project=sweep.project)
     return sweep

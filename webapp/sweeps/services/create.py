@@ -39,7 +39,7 @@ class Preview:
     trials: int | None  # at most; None: another budget ends it
     tried: int
     refused: list[tuple[Params, str]]  # of those tried, with what the spec says
-    steps: tuple[int, int]  # trainer steps of one trial, least and most
+    steps: tuple[int, int]  # trainer steps of one trial, of all its seeds, least and most
     name: str  # of the spec
 
     @property
@@ -67,9 +67,9 @@ def preview(base: dict[str, Any], plan: dict[str, Any]) -> Preview:
     combinations = _samples(found)
     name = known.name if known else str(base.get("name", ""))
     for params in combinations:
-        spec, wrong = specified(base, params)
-        if spec is not None:
-            steps.append(steps_of(spec))
+        specs, wrong = seeded(base, params, found.seeds)
+        if specs:
+            steps.append(sum(map(steps_of, specs)))
         else:
             refused.append((params, " ".join(dict.fromkeys(one.message for one in wrong))))
             first = first or wrong
@@ -101,6 +101,22 @@ def specified(
     except RefusedError as refused:
         return None, refused.errors or [FieldProblem("", refused.detail)]
     return spec, [FieldProblem(one.path, one.message) for one in problems]
+
+
+def seeded(
+    base: dict[str, Any], params: Params, seeds: int
+) -> tuple[list[ExperimentSpec], list[FieldProblem]]:
+    """The specs of a combination, one for each seed from the spec's own on; or what is wrong."""
+    spec, problems = specified(base, params)
+    if spec is None:
+        return [], problems
+    found = [spec]
+    for seed in range(spec.seed + 1, spec.seed + seeds):
+        other, problems = specified(base, {**params, "seed": seed})
+        if other is None:
+            return [], problems
+        found.append(other)
+    return found, []
 
 
 def steps_of(spec: ExperimentSpec) -> int:
