@@ -32,7 +32,7 @@ _MAGIC = struct.pack("<II", 0x184D2A50, 4)
 _PREFIX = len(_MAGIC) + 4
 _FIRST_READ = 64 * 2**10
 _LARGEST_FRAME = 256 * 2**20
-_COLUMNS = ("ids", "loss_mask", "logprobs", "versions", "texts")
+COLUMNS = ("ids", "loss_mask", "logprobs", "versions", "texts")
 
 
 class DamagedShardError(ValueError):
@@ -65,7 +65,7 @@ def encode(trajectory: Trajectory) -> bytes:
                 "tokens": len(segment.ids),
                 "texts": bool(segment.texts),
                 "frames": [
-                    add([getattr(segment, c)[i : i + TOKENS_PER_FRAME] for c in _COLUMNS])
+                    add([getattr(segment, c)[i : i + TOKENS_PER_FRAME] for c in COLUMNS])
                     for i in range(0, len(segment.ids), TOKENS_PER_FRAME)
                 ],
             }
@@ -171,6 +171,18 @@ class StoredTrajectory:
             position += 1
         return found
 
+    def step_frames(self) -> Iterator[tuple[list[dict[str, Any]], bytes]]:
+        """All steps as `steps` gives them, a frame at a time, and the JSON of each frame."""
+        for frame in self._steps:
+            raw = self._raw(frame[1:])
+            yield _parsed(raw, list), raw
+
+    def token_frames(self, segment: int) -> Iterator[tuple[list[list[Any]], bytes]]:
+        """All tokens of a segment by column, a frame at a time, and the JSON of each frame."""
+        for where in self.segments[segment]["frames"]:
+            raw = self._raw(where)
+            yield _parsed(raw, list), raw
+
     def field(self, step: int, name: str) -> str:
         """The whole of one of FIELDS of a step, arguments as JSON; "" where it has none.
 
@@ -184,20 +196,25 @@ class StoredTrajectory:
 
     def long_field(self, step: dict[str, Any], name: str) -> str:
         """The whole of a field that is cut in a step that `steps` gave."""
-        value = self._frame(step["long"][name][:2], object)
+        value = self.long_frame(step, name)[0]
         return value if isinstance(value, str) else _json(value)
+
+    def long_frame(self, step: dict[str, Any], name: str) -> tuple[Any, bytes]:
+        """The whole of a cut field, and its JSON."""
+        raw = self._raw(step["long"][name][:2])
+        return _parsed(raw, object), raw
 
     def tokens(self, segment: int, start: int, stop: int) -> Segment:
         """Tokens `start` to `stop` of a segment, all columns cut to this range."""
         where = self.segments[segment]
         stop = min(stop, where["tokens"])
-        columns: list[list[Any]] = [[] for _ in _COLUMNS]
+        columns: list[list[Any]] = [[] for _ in COLUMNS]
         for position in range(start // TOKENS_PER_FRAME, -(-stop // TOKENS_PER_FRAME)):
             base = position * TOKENS_PER_FRAME
             frame = self._token_frame(where["frames"][position])
             for column, part in zip(columns, frame, strict=True):
                 column += part[max(0, start - base) : stop - base]
-        return Segment(**dict(zip(_COLUMNS, columns, strict=True)), parent=where["parent"])
+        return Segment(**dict(zip(COLUMNS, columns, strict=True)), parent=where["parent"])
 
     def _token_frame(self, where: list[int]) -> list[Any]:
         """Consecutive steps share a frame: the last one is kept."""
@@ -231,6 +248,9 @@ class StoredTrajectory:
             raise _foreign(error) from error
 
     def _frame(self, where: list[int], kind: type) -> Any:
+        return _parsed(self._raw(where), kind)
+
+    def _raw(self, where: list[int]) -> bytes:
         offset, length = where
         start = self._base + offset
         if start < _PREFIX or length < 0 or start + length > self._length:
@@ -244,14 +264,21 @@ class StoredTrajectory:
                 raise DamagedShardError(
                     "This part of the shard is damaged: a frame of unusual size."
                 )
-            value = json.loads(zstandard.ZstdDecompressor().decompress(data))
-        except (zstandard.ZstdError, ValueError) as error:
+            return zstandard.ZstdDecompressor().decompress(data)
+        except zstandard.ZstdError as error:
             raise DamagedShardError(f"This part of the shard is damaged: {error}") from error
-        if not isinstance(value, kind):
-            raise DamagedShardError(
-                f"This part of the shard is damaged: no {kind.__name__} in its frame."
-            )
-        return value
+
+
+def _parsed(raw: bytes, kind: type) -> Any:
+    try:
+        value = json.loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise DamagedShardError(f"This part of the shard is damaged: {error}") from error
+    if not isinstance(value, kind):
+        raise DamagedShardError(
+            f"This part of the shard is damaged: no {kind.__name__} in its frame."
+        )
+    return value
 
 
 def _foreign(error: Exception) -> DamagedShardError:

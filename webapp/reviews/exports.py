@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from engine.records import json_line
 from engine.records.stored import StoredTrajectory
 from webapp.problems import RefusedError
 from webapp.reviews import finding, reading
@@ -28,43 +29,36 @@ COLUMNS = {
 }  # fmt: skip
 
 
+# Those that are known of a trajectory that cannot be read.
+INDEX = (
+    "trajectory_id", "run_id", "attempt", "task_id", "group_id", "category", "purpose", "prompt",
+    "success", "reward", "stop_reason", "worker", "started_at",
+)  # fmt: skip
+# Worth a dictionary and bounds; of long texts both take longer than all the rest.
+REPEATED = [name for name in COLUMNS if name not in ("text", "arguments", "result", "logprobs")]
+
+
 def json_lines(rows: Iterable[Trajectory]) -> Iterator[bytes]:
     """One line for each with all of it, keys as in `Trajectory.to_dict`; {"id", "problem"} for one
-    that cannot be read."""
+    that cannot be read. One that is too long to hold is sent as it is read: where it turns out to
+    be damaged, its line has what came before, and the `problem`."""
     for row in rows:
+        closing = b""
         try:
-            with reading.stored(row) as source:
-                if row.length > _LARGE:  # too much to hold: looked through before a line is begun
-                    for _ in _pieces(source):
-                        pass
-                    yield from _pieces(source)
-                else:
-                    yield b"".join(list(_pieces(source)))
+            with reading.stored(row, in_order=True) as source:
+                pieces = _pieces(source)
+                for part in pieces if row.length > _LARGE else list(pieces):
+                    piece, closing = part
+                    yield piece
         except RefusedError as refused:
-            yield _json({"id": row.pk, "problem": refused.detail})
+            told = _json({"id": row.pk, "problem": refused.detail})
+            yield (
+                closing[:-1] + b', "problem": ' + _json(refused.detail) + b"}" if closing else told
+            )
         yield b"\n"
 
 
-@finding.sound
-def _pieces(source: StoredTrajectory) -> Iterator[bytes]:
-    yield _json(source.fields)[:-1] + b', "segments": ['
-    for index, where in enumerate(source.segments):
-        yield (b", " if index else b"") + _json(vars(source.tokens(index, 0, where["tokens"])))
-    yield b'], "steps": ['
-    for first in range(0, source.step_count, _AT_ONCE):
-        for step in source.steps(first, _AT_ONCE):
-            yield (b", " if step["index"] else b"") + _json(_whole(source, step))
-    yield b"]}"
-
-
-def _whole(source: StoredTrajectory, step: dict[str, Any]) -> dict[str, Any]:
-    """A step with its long fields, as `Step` in dictionaries."""
-    for name in step.get("long", {}):
-        owner = step if name in step else step["call"]
-        text = source.long_field(step, name)
-        owner[name] = json.loads(text) if name == "arguments" else text
-    step.pop("long", None)
-    return step
+_pieces = finding.sound(json_line.pieces)
 
 
 def _json(value: Any) -> bytes:
@@ -79,11 +73,36 @@ def parquet(rows: Iterable[Trajectory]) -> Iterator[bytes]:
 
     schema = pyarrow.schema([(name, _arrow(pyarrow, kind)) for name, kind in COLUMNS.items()])
     out = _Buffer()
-    with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+    options = {"compression": "zstd", "use_dictionary": REPEATED, "write_statistics": REPEATED}
+    with pyarrow.parquet.ParquetWriter(out, schema, **options) as writer:
         for group in _groups(step for row in rows for step in steps_of(row)):
-            writer.write_table(pyarrow.Table.from_pylist(group, schema))
+            writer.write_table(_table(pyarrow, group, schema))
             yield out.taken()
     yield out.taken()
+
+
+def _table(pyarrow: Any, group: list[dict[str, Any]], schema: Any) -> Any:
+    try:
+        return pyarrow.Table.from_pylist(group, schema)
+    except (ValueError, TypeError, OverflowError):
+        fitting = [_fitting(pyarrow, row, schema) for row in group]
+        return pyarrow.Table.from_pylist(fitting, schema)
+
+
+def _fitting(pyarrow: Any, row: dict[str, Any], schema: Any) -> dict[str, Any]:
+    """The row as Arrow takes it. Lone surrogates, which a stored escape can smuggle in, are no text
+    to it; of what was no trajectory to begin with only the index is left."""
+    row = {name: _text(value) if isinstance(value, str) else value for name, value in row.items()}
+    try:
+        pyarrow.Table.from_pylist([row], schema)
+    except (ValueError, TypeError, OverflowError) as error:
+        kept = {name: row[name] for name in INDEX}
+        return dict.fromkeys(COLUMNS) | kept | {"problem": f"It is no trajectory: {error}"}
+    return row
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "replace").decode()
 
 
 class _Buffer(io.RawIOBase):
@@ -140,18 +159,10 @@ def steps_of(row: Trajectory) -> Iterator[dict[str, Any]]:
         "run_id": row.run_id,
         "attempt": row.attempt.number,
         "problem": "",
-        **{
-            name: getattr(row, name)
-            for name in (
-                "task_id", "group_id", "category", "purpose", "prompt", "success", "reward",
-                "stop_reason", "worker", "started_at",
-            )
-        },
-    }  # fmt: skip
+        **{name: getattr(row, name) for name in INDEX[3:]},
+    }
     try:
-        with reading.stored(row) as source:
-            fields = source.fields
-            whole |= {"prompt": _text(fields["prompt"]), "right_answer": _text(fields["answer"])}
+        with reading.stored(row, in_order=True) as source:
             for step in _steps(source):
                 yield whole | step
             if not source.step_count:
@@ -162,9 +173,10 @@ def steps_of(row: Trajectory) -> Iterator[dict[str, Any]]:
 
 @finding.sound
 def _steps(source: StoredTrajectory) -> Iterator[dict[str, Any]]:
+    task = {"prompt": str(source.fields["prompt"]), "right_answer": str(source.fields["answer"])}
     for first in range(0, source.step_count, _AT_ONCE):
         for step in source.steps(first, _AT_ONCE):
-            yield _step(source, step)
+            yield task | _step(source, step)
 
 
 def _step(source: StoredTrajectory, step: dict[str, Any]) -> dict[str, Any]:
@@ -174,15 +186,13 @@ def _step(source: StoredTrajectory, step: dict[str, Any]) -> dict[str, Any]:
     return {
         "step": step["index"],
         "segment": step["segment"],
-        "text": _text(finding.field(source, step, "text")),
-        "tool": _text(call.get("name")),
-        "arguments": _text(finding.field(source, step, "arguments")) if has["arguments"] else None,
-        "result": _text(finding.field(source, step, "result")) if has["result"] else None,
-        "error": _text(call.get("error")),
+        "text": finding.field(source, step, "text"),
+        "tool": call.get("name"),
+        "arguments": finding.field(source, step, "arguments") if has["arguments"] else None,
+        "result": finding.field(source, step, "result") if has["result"] else None,
+        "error": call.get("error"),
         "duration_s": call.get("duration_s"),
-        "answer": _text(finding.field(source, step, "answer"))
-        if step["answer"] is not None
-        else None,
+        "answer": finding.field(source, step, "answer") if step["answer"] is not None else None,
         "step_reward": step["reward"],
         "detour": step["detour"],
         "token_ids": tokens.ids,
@@ -190,8 +200,3 @@ def _step(source: StoredTrajectory, step: dict[str, Any]) -> dict[str, Any]:
         "versions": tokens.versions,
         "trained": tokens.loss_mask,
     }
-
-
-def _text(value: str | None) -> str | None:
-    """Lone surrogates, which a stored escape can smuggle in, are no text to Arrow."""
-    return None if value is None else value.encode("utf-8", "replace").decode()

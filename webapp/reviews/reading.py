@@ -6,7 +6,7 @@ Characters are Unicode code points.
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from typing import Any
 
@@ -25,17 +25,21 @@ _AT_ONCE = 64
 
 
 @contextmanager
-def stored(row: Trajectory) -> Iterator[StoredTrajectory]:
-    """The trajectory in its shard, read by byte range.
+def stored(row: Trajectory, in_order: bool = False) -> Iterator[StoredTrajectory]:
+    """The trajectory in its shard, read by byte range; `in_order`: all of it, by one open file.
 
     Raises RefusedError: 410 where the shard is gone, 500 where it is damaged.
     """
 
     def read(start: int, length: int) -> bytes:
-        return storage.read_blob(row.shard, row.offset + start, length)
+        if file is None:
+            return storage.read_blob(row.shard, row.offset + start, length)
+        file.seek(row.offset + start)
+        return file.read(length)
 
     try:
-        yield StoredTrajectory(read, row.length)
+        with storage.open_blob(row.shard) if in_order else nullcontext() as file:
+            yield StoredTrajectory(read, row.length)
     except FileNotFoundError:
         raise RefusedError(
             f"The shard {row.shard[:12]}… that holds this trajectory is no longer in storage. "

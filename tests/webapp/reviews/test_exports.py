@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import pyarrow.parquet
 import pytest
 
+from engine.records import stored
 from engine.records.trajectory import Segment, Step, ToolCall, Trajectory
 from tests.engine.records.test_shards import long_trajectory
 from tests.webapp.reviews.samples import lookup, trajectory
@@ -79,6 +80,34 @@ def test_a_very_long_one_is_streamed_and_holds_the_same(store, client, monkeypat
     (row,) = store([made])
     monkeypatch.setattr(exports, "_LARGE", 10)
     assert Trajectory.from_dict(json.loads(get(client, f"trajectories/{row.pk}/export"))) == made
+
+
+def test_a_long_one_that_is_damaged_on_the_way_has_what_came_before(
+    store, run, client, monkeypatch
+):
+    (row,) = store([long_trajectory(500, "x" * 30_000)])
+    store([trajectory(name="good")])
+    Row.objects.filter(pk=row.pk).update(length=row.length - 30)
+    monkeypatch.setattr(exports, "_LARGE", row.length - 31)
+    lines = get(client, f"runs/{run.pk}/trajectories/export").splitlines()
+    cut = next(one for one in map(json.loads, lines) if one["id"] == row.pk)
+    assert len(lines) == 2 and "cannot be read" in cut["problem"]
+    assert cut["prompt"] == "Where?" and cut["steps"] == []  # the tokens come first
+
+
+@pytest.mark.parametrize("tool", [7, "\ud800", ["x"]])
+def test_what_arrow_cannot_hold_does_not_end_an_export(store, run, client, tool, monkeypatch):
+    odd = trajectory(name="odd")
+    monkeypatch.setattr(stored, "_outline", lambda steps: {})
+    odd.steps[0].call.name = tool
+    odd.segments[0].ids[odd.steps[1].start] = 2**70
+    store([odd, trajectory(name="good")])
+    data = get(client, f"runs/{run.pk}/trajectories/export?format=parquet")
+    rows = pyarrow.parquet.read_table(io.BytesIO(data)).to_pylist()
+    assert {row["problem"] for row in rows if row["trajectory_id"] == "good"} == {""}
+    first, second, *_ = [row for row in rows if row["trajectory_id"] == "odd"]
+    assert "no trajectory" in second["problem"] and second["token_ids"] is None
+    assert (first["tool"] == "?") if tool == "\ud800" else ("no trajectory" in first["problem"])
 
 
 def test_parquet_has_a_row_for_each_step_with_its_tokens(store, run, client):
