@@ -30,7 +30,7 @@ def disagreements(spec: ExperimentSpec) -> list[Disagreement]:
 def _of_model(spec: ExperimentSpec) -> Iterator[Disagreement]:
     yield from _of_head_width(spec.model)
     yield from _of_softmax(spec.model)
-    yield from _of_experts(spec)
+    yield from _of_experts(spec.model)
 
 
 def _of_head_width(model: ModelSpec) -> Iterator[Disagreement]:
@@ -71,8 +71,7 @@ def _of_softmax(model: ModelSpec) -> Iterator[Disagreement]:
         )
 
 
-def _of_experts(spec: ExperimentSpec) -> Iterator[Disagreement]:
-    model = spec.model
+def _of_experts(model: ModelSpec) -> Iterator[Disagreement]:
     each = model.experts_per_token
     if model.experts == 1:
         for name in ("experts_per_token", "router_aux_weight"):
@@ -88,14 +87,6 @@ def _of_experts(spec: ExperimentSpec) -> Iterator[Disagreement]:
             f"A token cannot be sent to {each} of {model.experts} experts.",
             ("model.experts_per_token", "model.experts"),
         )
-    for index, stage in enumerate(spec.stages):
-        if isinstance(stage, SampledStage):
-            yield Disagreement(
-                "Which experts a token took while sampling is not recorded yet, so that training "
-                "would update another policy than the one that acted: take one expert, or "
-                "supervised stages only.",
-                ("model.experts", f"stages.{index}.kind"),
-            )
 
 
 def _of_environment(spec: ExperimentSpec) -> Iterator[Disagreement]:

@@ -56,10 +56,10 @@ class Critic:
             clipped.add_(terms.clipped.abs().sum())
             return share * terms.losses.sum()
 
-        loss, _ = self._learner.gradient(batch, groups, of_pass)
+        found = self._learner.gradient(batch, groups, of_pass)
         self._ranks.sum(clipped)
         figures = {
-            "value_loss": loss,
+            "value_loss": found.loss,
             "value_clip_fraction": share * float(clipped),
             "critic_grad_norm": self._learner.step()["grad_norm"],
         }

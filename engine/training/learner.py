@@ -4,6 +4,7 @@ import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 import torch
 from peft import PeftModel
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from engine.algorithms.batch import TokenBatch
 from engine.models.hybrid import HybridForCausalLM
+from engine.models.hybrid.moe import expert_loads, imbalance
 from engine.models.hybrid.watched_logits import watched_logits
 from engine.models.logprobs import Rows
 from engine.models.lora import add_lora, take_in
@@ -55,6 +57,15 @@ class Ranks:
         of_ranks[self.rank] = tensor
         self.sum(of_ranks)
         return of_ranks.amax(0)
+
+
+class Gradient(NamedTuple):
+    """loss: the objective over the whole step, without what keeps experts evenly used; imbalance:
+    the balancing loss of the step's tokens before its weight, None where none was asked for."""
+
+    loss: float
+    imbalance: float | None
+    work: Work
 
 
 class Learner:
@@ -114,30 +125,53 @@ class Learner:
             self.adapted = None
             self.compute = self._copy()
 
-    def gradient(
-        self, batch: TokenBatch, groups: Sequence[int], objective: Objective
-    ) -> tuple[float, Work]:
-        """Leaves the gradient of the loss in the weights; returns the loss, and the work it took.
+    def gradient(self, batch: TokenBatch, groups: Sequence[int], objective: Objective) -> Gradient:
+        """Leaves the gradient of the loss in the weights.
 
         The loss is the objective, summed over passes and ranks, with the balancing loss of experts
         where the model asks for it. `groups` numbers the group of each row.
         """
         for parameter in self._parameters():
             parameter.grad = torch.zeros_like(parameter)
-        totals = torch.zeros(4, dtype=torch.float64)
-        balance = self.model.config.router_aux_loss_coef / float(batch.lengths.sum())
+        todo = list(self._passes(batch, groups))
+        totals = torch.zeros(5, dtype=torch.float64)
+        balance, tokens = self.model.config.router_aux_loss_coef, float(batch.lengths.sum())
+        shares = self._shares(todo, tokens) if balance else None
         largest = self._clip.nothing_seen() if self._clip else None
-        for one in self._passes(batch, groups):
+        for one in todo:
             with watched_logits(self.compute, largest, one.ends):
                 found = one.run(self.compute)
-            loss = objective(found.rows, one.place) + balance * found.imbalance
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss = objective(found.rows, one.place)
+            uneven = torch.zeros(())
+            if balance:
+                if shares is None:
+                    shares = expert_loads(found.routings, found.counts) / tokens
+                part = found.counts.sum() / tokens
+                uneven = part * imbalance(found.routings, found.counts, shares)
+            (loss + balance * uneven).backward()  # type: ignore[no-untyped-call]
             self._collect()
-            totals += torch.tensor([float(loss.detach()), *astuple(one.work)], dtype=torch.float64)
+            figures = [float(loss.detach()), float(uneven.detach()), *astuple(one.work)]
+            totals += torch.tensor(figures, dtype=torch.float64)
         self._ranks.sum(totals, *(parameter.grad for parameter in self._parameters()))
         self._largest = None if largest is None else self._ranks.largest(largest)
-        loss_of_all, *work = totals.tolist()
-        return loss_of_all, Work(*work)
+        total, uneven_total, *work = totals.tolist()
+        return Gradient(total, uneven_total if balance else None, Work(*work))
+
+    @torch.no_grad()
+    def _shares(self, todo: Sequence[PaddedPass | TreePass], tokens: float) -> Tensor | None:
+        """Of a step's tokens that go to each expert, [layers, experts], found before its gradient.
+
+        One pass on one rank knows them of itself: None.
+        """
+        if len(todo) == 1 and self._ranks.world == 1:
+            return None
+        config = self.model.config
+        loads = torch.zeros(len(self.model.layers), config.num_local_experts)
+        for one in todo:
+            found = one.run(self.compute)
+            loads += expert_loads(found.routings, found.counts)
+        self._ranks.sum(loads)
+        return loads / tokens
 
     @torch.no_grad()
     def read(

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from engine.algorithms.batch import TokenBatch
 from engine.models.hybrid import HybridForCausalLM
-from engine.models.hybrid.body import Routed
-from engine.models.hybrid.moe import balancing_loss
+from engine.models.hybrid.moe import Routing
 from engine.models.logprobs import Rows
 from engine.trees.batch import TreeBatch, tree_batch
 from engine.trees.build import Ints
@@ -25,15 +24,15 @@ Place = tuple[Tensor, Tensor]  # rows and columns of the batch
 
 
 class Found(NamedTuple):
-    """Rows of the tokens in the loss, in the order of `place`; how unevenly experts were used.
+    """Rows of the tokens in the loss, in the order of `place`; what routers decided.
 
-    imbalance: the balancing loss within the pass times its tokens, each counted once a sample; 0
-    where the model does not ask for it. Over a step it is a mean over passes, so that, unlike the
-    rest of the loss, it depends on how the batch is cut.
+    routings: of each layer with experts; counts [tokens]: samples that go through each token of
+    the pass, 0 for padding.
     """
 
     rows: Rows
-    imbalance: Tensor
+    routings: list[Routing]
+    counts: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +61,7 @@ class PaddedPass:
         routed = model.routed(ids)
         rows = Rows(routed.hidden[:, :-1][mask[:, 1:]], ids[mask])
         real = torch.arange(ids.shape[1]) < self.piece.lengths[:, None]
-        return Found(rows, _imbalance(model, routed, real.flatten()))
+        return Found(rows, routed.routings, real.flatten())
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,14 +89,7 @@ class TreePass:
 
     def run(self, model: HybridForCausalLM) -> Found:
         routed = model.routed(self.tree.ids, layout=self.tree.layout)
-        imbalance = _imbalance(model, routed, self.tree.multiplicity)
-        return Found(self.tree.rows(routed.hidden), imbalance)
-
-
-def _imbalance(model: HybridForCausalLM, routed: Routed, counts: Tensor) -> Tensor:
-    if not routed.routings or not model.config.router_aux_loss_coef:
-        return torch.zeros(())
-    return balancing_loss(routed.routings, counts) * counts.sum()
+        return Found(self.tree.rows(routed.hidden), routed.routings, self.tree.multiplicity)
 
 
 def samples_work(batch: TokenBatch) -> Work:

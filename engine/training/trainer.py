@@ -162,7 +162,7 @@ class Trainer:
             totals.add_(torch.stack([one.sum().double() for one in counted]))
             return terms.losses.sum()
 
-        loss, work = self.policy.gradient(batch, groups, of_pass)
+        loss, imbalance, work = self.policy.gradient(batch, groups, of_pass)
         self.ranks.sum(logprobs, totals)
         statistics = self.policy.step()
         entropy, accuracy, high, low = (totals / max(1, loss_tokens)).tolist()
@@ -177,6 +177,9 @@ class Trainer:
             "batch_tokens": float(batch.lengths.sum()),
             **statistics,
         }
+        if imbalance is not None:
+            figures["loss"] += self.model.config.router_aux_loss_coef * imbalance
+            figures["balancing_loss"] = imbalance
         if self.spec.trainer.tree_merge != "off":
             figures |= sharing(samples_work(batch), work, self._cost)
         return logprobs, figures

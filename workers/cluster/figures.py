@@ -10,6 +10,7 @@ OPTIMIZER_FIGURES = {
     "lr": "train/lr",
     "max_logit": "train/max_logit",
     "qk_clipped_heads": "train/qk_clipped_heads",
+    "balancing_loss": "train/balancing_loss",
 }
 RL_FIGURES = {
     "loss": "train/loss",

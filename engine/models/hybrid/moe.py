@@ -101,12 +101,29 @@ def balancing_loss(routings: Sequence[Routing], weights: Tensor | None = None) -
     least is the number of experts a token. `weights` [tokens] counts tokens: 0 for padding, and
     in a prefix tree the number of samples that go through the token.
     """
-    layers = []
+    if weights is None:
+        weights = torch.ones(len(routings[0][0]), device=routings[0][0].device)
+    return imbalance(routings, weights, expert_loads(routings, weights) / weights.sum())
+
+
+def expert_loads(routings: Sequence[Routing], weights: Tensor) -> Tensor:
+    """[layers, experts]: how many tokens went to each expert, counted as `weights` says."""
+    loads = []
     for probabilities, chosen in routings:
-        tokens, experts = probabilities.shape
-        count = probabilities.new_ones(tokens) if weights is None else weights.to(probabilities)
-        count = count / count.sum()
-        share = count.new_zeros(experts)
-        share.index_add_(0, chosen.flatten(), count.repeat_interleave(chosen.shape[1]))
-        layers.append(experts * share @ (count @ probabilities))
+        count = weights.to(probabilities)
+        load = count.new_zeros(probabilities.shape[1])
+        loads.append(load.index_add_(0, chosen.flatten(), count.repeat_interleave(chosen.shape[1])))
+    return torch.stack(loads)
+
+
+def imbalance(routings: Sequence[Routing], weights: Tensor, shares: Tensor) -> Tensor:
+    """The balancing loss with the shares [layers, experts] of more tokens than these.
+
+    Shares carry no gradient, so that with those of all tokens the losses of the parts of a batch,
+    each times its part of the tokens, add up to the loss of the whole.
+    """
+    layers = []
+    for (probabilities, _), share in zip(routings, shares, strict=True):
+        count = weights.to(probabilities)
+        layers.append(len(share) * share @ ((count / count.sum()) @ probabilities))
     return torch.stack(layers).mean()

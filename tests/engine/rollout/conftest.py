@@ -59,13 +59,14 @@ class World:
     def _encode(self, text: str) -> list[int]:
         return [LETTERS.index(letter) + 3 for letter in text]
 
-    def policy(self, seed: int = 0) -> HybridForCausalLM:
+    def policy(self, seed: int = 0, experts: int = 1) -> HybridForCausalLM:
         torch.manual_seed(seed)
         config = HybridConfig(
             vocab_size=12,
             hidden_size=32,
             num_attention_heads=4,
             intermediate_size=48,
+            num_local_experts=experts,
             initializer_range=0.3,
             embedding_std=0.15,
         )

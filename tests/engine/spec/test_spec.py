@@ -128,7 +128,6 @@ def test_it_says_why_it_does_not_sample_from_a_part_of_the_distribution(field: s
             changed(model__experts=3, model__experts_per_token=4, stages__2=...),
             ["model.experts_per_token", "model.experts"],
         ),
-        (changed(model__experts=4), ["model.experts", "stages.2.kind"]),
         (
             changed(environment__max_turn_tokens=300),
             ["environment.max_turn_tokens", "environment.max_tokens"],

@@ -29,11 +29,13 @@ MUON = SftStage(steps=20, batch_size=8)
 
 
 def make_trainer(
-    precision: str = "float32", merge: str = "auto", tokens: int = 2048, **ranks
+    precision: str = "float32", merge: str = "auto", tokens: int = 2048, experts: int = 1, **ranks
 ) -> Trainer:
+    """With several experts there is a balancing loss, too."""
+    mixed = {"experts": experts, "router_aux_weight": 0.5} if experts > 1 else {}
     spec = ExperimentSpec(
         name="small",
-        model=ModelSpec(width=32, heads=4, mlp_width=48),
+        model=ModelSpec(width=32, heads=4, mlp_width=48, **mixed),
         stages=[SynthesiseStage()],
         trainer=TrainerSpec(precision=precision, tree_merge=merge, pack_tokens=tokens),
     )
