@@ -1,13 +1,16 @@
 """Low-rank adapters for the hybrid model, through peft (LoRA, 2106.09685)."""
 
 import copy
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
-from torch import Tensor
+from torch import Tensor, nn
 
 from engine.models.hybrid import HybridForCausalLM
 
@@ -69,3 +72,80 @@ def adapter_config(adapted: PeftModel) -> bytes:
     values = adapted.peft_config["default"].to_dict() | {"inference_mode": True}
     plain = {key: sorted(one) if isinstance(one, set) else one for key, one in values.items()}
     return json.dumps(plain, indent=1, sort_keys=True, default=str).encode()
+
+
+def weights_digest(model: nn.Module) -> str:
+    """SHA-256 of names, types, shapes and bytes of a model's weights: adapters belong to one."""
+    found = hashlib.sha256()
+    for name, weight in sorted(model.named_parameters()):
+        found.update(f"{name} {weight.dtype} {list(weight.shape)} ".encode())
+        found.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def adapter_scale(config: bytes) -> tuple[int, float]:
+    """Rank and alpha that an `adapter_config` tells of."""
+    told = json.loads(config)
+    return told["r"], told["lora_alpha"]
+
+
+def adapter_factors(
+    tensors: Mapping[str, Tensor], config: bytes, model: HybridForCausalLM
+) -> dict[str, nn.Parameter]:
+    """A checkpoint's adapters as a model takes them that has adapters of whatever rank.
+
+    tensors, config: as `adapter_tensors` and `adapter_config` gave them. They come under the
+    model's names, in its types, and scaled so that its own alpha / rank makes them right.
+    Raises ValueError where they are not of the same matrices as the model's.
+    """
+    rank, alpha = adapter_scale(config)
+    own = dict(_factors(model))
+    named = {_place(name): tensor for name, tensor in tensors.items()}
+    if strange := named.keys() ^ own.keys():
+        raise ValueError(
+            f"Adapters of {len(named)} factors for a model that takes {len(own)}; {min(strange)} "
+            "is on one side only: they are of another model."
+        )
+    scale = alpha / rank / _scaling(model)
+    return {
+        name: nn.Parameter(
+            (scale * tensor if "lora_B" in name else tensor).to(own[name]), requires_grad=False
+        )
+        for name, tensor in named.items()
+    }
+
+
+@contextmanager
+def switched_in(
+    model: HybridForCausalLM, factors: Mapping[str, nn.Parameter]
+) -> Iterator[HybridForCausalLM]:
+    """Meanwhile the model's adapters are these; its own stand aside, gradients and all."""
+    own = dict(_factors(model))
+    try:
+        put_in(model, factors)
+        yield model
+    finally:
+        put_in(model, own)
+
+
+def put_in(model: HybridForCausalLM, factors: Mapping[str, nn.Parameter]) -> None:
+    """Gives a model with adapters these instead; they come from `adapter_factors`."""
+    for name, factor in factors.items():
+        place, _, own = name.rpartition(".")
+        setattr(model.get_submodule(place), own, factor)
+
+
+def _factors(model: HybridForCausalLM) -> Iterator[tuple[str, nn.Parameter]]:
+    return ((name, p) for name, p in model.named_parameters() if ".lora_" in name)
+
+
+def _place(name: str) -> str:
+    """peft's name of a stored factor as the model's own parameter is called."""
+    stem = name.removeprefix("base_model.model.").removesuffix(".weight")
+    return f"{stem}.default.weight"
+
+
+def _scaling(model: HybridForCausalLM) -> float:
+    """alpha / rank of the model's own adapters, which all of its matrices share."""
+    (found,) = {m.scaling["default"] for m in model.modules() if isinstance(m, LoraLayer)}
+    return float(found)

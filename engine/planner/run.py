@@ -101,7 +101,8 @@ def plan_run(spec: ExperimentSpec, mean_length: int | None = None) -> RunPlan:
     length = min(longest, mean_length or longest)
     trained = [stage for stage in spec.stages if isinstance(stage, TrainedStage)]
     precision, slots = spec.trainer.precision, spec.rollout.slots
-    stages = tuple(_stage(model, spec, stage, length) for stage in trained)
+    numbers = [at for at, stage in enumerate(spec.stages) if isinstance(stage, TrainedStage)]
+    stages = tuple(_stage(model, spec, index, length) for index in numbers)
     sampler = rollout_phase(model, spec)
     trainers = spec.trainer.workers * max((one.peak.total for one in stages), default=0.0)
     return RunPlan(
@@ -145,9 +146,9 @@ def advise_run(spec: ExperimentSpec, cluster: Cluster) -> Advice:
     return advise(from_spec(spec.model, spec.name), cluster, asked)
 
 
-def _stage(
-    model: Architecture, spec: ExperimentSpec, stage: TrainedStage, length: int
-) -> StagePlan:
+def _stage(model: Architecture, spec: ExperimentSpec, index: int, length: int) -> StagePlan:
+    stage = spec.stages[index]
+    assert isinstance(stage, TrainedStage)
     rows = rows_of(stage)
     return StagePlan(
         kind=stage.kind,
@@ -158,7 +159,7 @@ def _stage(
         * rows
         * learning_flops(model, length, adapters=stage.lora is not None),
         generation_flops=sampled_of(stage) * generation(model, length).total,
-        phases=trainer_phases(model, spec, stage),
+        phases=trainer_phases(model, spec, index),
         time=own_step_time(model, spec, stage, length),
     )
 

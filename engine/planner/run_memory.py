@@ -3,7 +3,8 @@
 Every trainer process holds everything (ranks divide rows, not state): fp32 master weights and
 gradients, the optimizer's state, a copy of the blocks in the type of products with its gradients
 (embedding and head stay in fp32), the weights that are published to samplers; a critic is a
-second learner; a reference and teachers are frozen copies. Exact to the byte, which tests and
+second learner; a reference and teachers are frozen copies, teachers of adapters on weights that
+are held anyway adapters alone. Exact to the byte, which tests and
 `caravan bench plan` compare with the trainer's tensors. Activations are an estimate: nothing is
 recomputed but attention's scores, and a pass keeps KEPT times what fused kernels would.
 """
@@ -25,7 +26,14 @@ from engine.planner.memory import memory
 from engine.planner.parameters import parameters
 from engine.planner.phases import FRAGMENTATION, Phase
 from engine.planner.sizes import size_of
-from engine.planner.stages import has_critic, has_reference, passes_before, rows_of, teachers_of
+from engine.planner.stages import (
+    HeldTeachers,
+    has_critic,
+    has_reference,
+    passes_before,
+    rows_of,
+    teachers_held,
+)
 from engine.spec import ExperimentSpec, LoraSpec, OpdStage, OptimizerSpec, RlStage
 from engine.spec.lineage import TrainedStage
 
@@ -122,6 +130,13 @@ def frozen_bytes(model: Architecture, precision: str) -> int:
     return of_each * blocks + FP32 * (parameters(model).total - blocks)
 
 
+def teacher_bytes(model: Architecture, precision: str, teachers: HeldTeachers) -> int:
+    """Frozen models, and adapters in the type of products."""
+    of_each = BF16 if precision == "bfloat16" else FP32
+    adapters = sum(adapter_parameters(model, rank) for rank in teachers.ranks)
+    return teachers.models * frozen_bytes(model, precision) + of_each * adapters
+
+
 def optimizer_bytes(model: Architecture, spec: OptimizerSpec) -> int:
     """State of the optimizer: AdamW for everything, or Muon for the layers' matrices."""
     total = parameters(model).total
@@ -146,12 +161,11 @@ def _routers(model: Architecture) -> int:
     return sum(model.width * layer.mlp.experts for layer in model.layers)
 
 
-def trainer_phases(
-    model: Architecture, spec: ExperimentSpec, stage: TrainedStage
-) -> tuple[Phase, ...]:
-    """A trainer process through the phases of one step of a stage."""
-    precision = spec.trainer.precision
-    held = _held(model, spec, stage)
+def trainer_phases(model: Architecture, spec: ExperimentSpec, index: int) -> tuple[Phase, ...]:
+    """A trainer process through the phases of one step of the stage of this number."""
+    precision, stage = spec.trainer.precision, spec.stages[index]
+    assert isinstance(stage, TrainedStage)
+    held = _held(model, spec, index)
     tokens = spec.trainer.pack_tokens
     wide = KEPT * (2 if precision == "float32" else 1)
     passing = {"layer": wide * passing_bytes(model, tokens)}
@@ -186,9 +200,10 @@ def rollout_phase(model: Architecture, spec: ExperimentSpec) -> Phase:
     return _phase("rollout", parts, {})
 
 
-def _held(model: Architecture, spec: ExperimentSpec, stage: TrainedStage) -> dict[str, float]:
+def _held(model: Architecture, spec: ExperimentSpec, index: int) -> dict[str, float]:
     """What stays in a trainer's memory through all phases of a stage."""
-    precision = spec.trainer.precision
+    precision, stage = spec.trainer.precision, spec.stages[index]
+    assert isinstance(stage, TrainedStage)
     own = trainer_memory(model, precision, stage.optimizer, stage.lora)
     held: dict[str, float] = {
         "weights": own.weights,
@@ -201,8 +216,8 @@ def _held(model: Architecture, spec: ExperimentSpec, stage: TrainedStage) -> dic
         held["critic"] = critic_bytes(model, precision, stage.critic.optimizer)
     if has_reference(stage):
         held["reference"] = frozen_bytes(model, precision)
-    if teachers := teachers_of(stage):
-        held["teachers"] = teachers * frozen_bytes(model, precision)
+    if stage.teachers_from():
+        held["teachers"] = teacher_bytes(model, precision, teachers_held(spec.stages, index))
     return held
 
 

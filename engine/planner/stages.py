@@ -1,8 +1,12 @@
 """What the stages of a specification ask of a trainer: rows, updates, passes, other models."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from engine.spec import OpdStage, RlStage
+from engine.spec.base import SpecModel
 from engine.spec.dpo import DpoStage
-from engine.spec.lineage import TrainedStage
+from engine.spec.lineage import TrainedStage, parent_of
 from engine.spec.sampled import SampledStage
 
 
@@ -42,8 +46,43 @@ def has_reference(stage: TrainedStage) -> bool:
 
 
 def teachers_of(stage: TrainedStage) -> int:
-    """Frozen teachers that are held."""
+    """Frozen teachers that are asked."""
     return len(set(stage.teachers_from()))
+
+
+class HeldTeachers(NamedTuple):
+    """models: whole frozen models; ranks: of teachers held as adapters, on one of these models or
+    on the student's own weights."""
+
+    models: int
+    ranks: list[int]
+
+
+def teachers_held(stages: Sequence[SpecModel], index: int) -> HeldTeachers:
+    """What of a stage's teachers is in memory, as `engine.training.teachers` shares it.
+
+    Stages of adapters that begin with the final weights of one stage stand on one base.
+    """
+    student = stages[index]
+    assert isinstance(student, TrainedStage)
+    adapters: dict[int | None, list[int]] = {}
+    models = 0
+    for at in sorted(set(student.teachers_from())):
+        lora = getattr(stages[at], "lora", None)
+        if lora is None:
+            models += 1
+        else:
+            adapters.setdefault(parent_of(stages, at), []).append(lora.rank)
+    ranks: list[int] = []
+    for base, found in adapters.items():
+        if student.lora is not None and parent_of(stages, index) == base:
+            ranks += found
+        elif len(found) > 1 and base is not None:
+            models += 1
+            ranks += found
+        else:
+            models += len(found)
+    return HeldTeachers(models, ranks)
 
 
 def passes_before(stage: TrainedStage) -> int:

@@ -160,20 +160,21 @@ class _Step:
 
     def _remembered(self, number: int) -> "_Remembered":
         """What a teacher makes of the rows that it teaches."""
-        teacher = self._teachers[number].model
+        teacher = self._teachers[number]
         index = self._taught[number].nonzero()[:, 0]
         position = torch.full_like(self._category, -1)
         position[index] = torch.arange(len(index))
         if not len(index):
-            return _Remembered(position, teacher.norm.weight.new_zeros(0))
-        hidden = self._trainer.policy.read(
-            self._batch.rows(index),
-            [self._groups[row] for row in index.tolist()],
-            lambda rows: rows.each(rows.hidden).to(teacher.head_weight.dtype),
-            teacher,
-            (teacher.config.hidden_size,),
-        )
-        return _Remembered(position, hidden.to(teacher.norm.weight.dtype))
+            return _Remembered(position, teacher.model.norm.weight.new_zeros(0))
+        with teacher.present() as model:
+            hidden = self._trainer.policy.read(
+                self._batch.rows(index),
+                [self._groups[row] for row in index.tolist()],
+                lambda rows: rows.each(rows.hidden).to(model.head_weight.dtype),
+                model,
+                (model.config.hidden_size,),
+            )
+        return _Remembered(position, hidden.to(teacher.model.norm.weight.dtype))
 
     def _objective(self, seen: Seen) -> Terms:
         """Each token's part of the mean over all tokens of the step."""

@@ -18,11 +18,17 @@ from engine.models.lora import (
     load_adapters,
     merged_model,
     merged_weights,
+    weights_digest,
 )
 from engine.planner.configs import from_spec
 from engine.spec import ExperimentSpec, RlStage
 from engine.spec.lineage import TrainedStage
-from engine.training.checkpoint import read_checkpoint, read_tensors, save_checkpoint
+from engine.training.checkpoint import (
+    CheckpointError,
+    read_checkpoint,
+    read_tensors,
+    save_checkpoint,
+)
 from engine.training.critic import Critic
 from engine.training.learner import AllReduce, Learner, Ranks
 from engine.training.passes import Place, samples_work
@@ -30,6 +36,7 @@ from engine.training.precision import choose_precision
 from engine.trees.statistics import Cost, sharing
 
 ADAPTERS = "adapter/adapter_model"  # file stem, in a checkpoint of a stage that trains them
+ADAPTER_CONFIG = "adapter/adapter_config.json"
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +88,7 @@ class Trainer:
         self.stage: TrainedStage | None = None
         self.critic: Critic | None = None
         self.reference: HybridForCausalLM | None = None
+        self.base: str | None = None  # digest of the weights that a stage of adapters began with
         self._updates = 1  # of the optimizer in a step
 
     def begin(self, stage: TrainedStage) -> None:
@@ -99,7 +107,9 @@ class Trainer:
                 self.critic.begin(stage)
             if stage.kl_weight:
                 self.reference = self.policy.frozen()
+        self.base = None
         if stage.lora is not None:
+            self.base = weights_digest(self.model)
             self.policy.adapt(stage.lora, self.spec.seed)
         self.policy.begin(stage.optimizer, stage.steps * self._updates)
 
@@ -200,23 +210,26 @@ class Trainer:
         if (adapted := self.policy.adapted) is not None:
             model = merged_model(adapted)
             tensors[ADAPTERS] = adapter_tensors(adapted)
-            files["adapter/adapter_config.json"] = adapter_config(adapted)
-        return save_checkpoint(
-            folder, model, tensors, {**meta, "version": self.version, "step": self.step}, files
-        )
+            files[ADAPTER_CONFIG] = adapter_config(adapted)
+        kept = {**meta, "version": self.version, "step": self.step, "adapter_base": self.base}
+        return save_checkpoint(folder, model, tensors, kept, files)
 
     def load(self, folder: Path) -> dict[str, Any]:
         """Continues from a checkpoint of the stage that was begun; returns its meta data.
 
-        Where the stage trains adapters, the weights must be those that it began with.
-
-        Raises CheckpointError where it is damaged. The version is the checkpoint's; a resumed run
+        Raises CheckpointError where it is damaged, or its adapters belong to other weights than
+        those that the stage was begun with. The version is the checkpoint's; a resumed run
         sets a higher one, since the old attempt may have published beyond it.
         """
         if self.policy.adapted is None:
             meta = self.load_weights(folder)
         else:
             meta = read_checkpoint(folder)
+            if meta.get("adapter_base") not in (None, self.base):
+                raise CheckpointError(
+                    f"The adapters in {folder.name} were trained on other weights than those that "
+                    "this stage begins with: begin it with the weights of the same checkpoint."
+                )
             load_adapters(self.policy.adapted, read_tensors(folder, ADAPTERS))
             self.policy.refresh()
         self.policy.running_optimizer.load_tensors(read_tensors(folder, "optimizer"))

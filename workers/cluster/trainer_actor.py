@@ -249,17 +249,19 @@ class TrainerActor:
         return None
 
     def _taught_by(self, stage: TrainedStage, checkpoints: list[str]) -> "list[Teacher]":
-        from engine.training.teachers import load_teacher
+        from engine.training.teachers import load_teachers
 
         if not isinstance(stage, OpdStage):
             return []
         tokenizer = synthesised.tokenizer_files(synthesised.folder(self._storage))
-        student, dtype = self._trainer.model.config, self._trainer.dtype
-        found = []
-        for teacher, checkpoint in zip(stage.teachers, checkpoints, strict=True):
-            with self._storage.borrow(checkpoint) as folder:
-                found.append(load_teacher(teacher, folder, student, tokenizer, dtype))
-        return found
+        borrow = self._storage.borrow
+        return load_teachers(
+            self._trainer, stage.teachers, checkpoints, borrow, tokenizer, self._tell
+        )
+
+    def _tell(self, sentence: str) -> None:
+        if self._rank == 0:
+            self._reporter.log(sentence)
 
     def _show_tree(self, batch: list[list[Trajectory]]) -> None:
         """What the batch shared, for people, as often as the model is judged."""

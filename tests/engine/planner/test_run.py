@@ -22,14 +22,18 @@ from engine.planner import (
     training,
 )
 from engine.planner.activations import saved_bytes
+from engine.planner.configs import from_spec
 from engine.planner.run_memory import (
     KEPT,
+    adapter_parameters,
     critic_bytes,
     frozen_bytes,
+    teacher_bytes,
     trainer_memory,
     trainer_phases,
 )
 from engine.planner.run_time import own_step_time
+from engine.planner.stages import HeldTeachers, teachers_held
 from engine.spec import (
     ExperimentSpec,
     LoraSpec,
@@ -37,6 +41,7 @@ from engine.spec import (
     OptimizerSpec,
     RlStage,
     SftStage,
+    SynthesiseStage,
     TeacherSpec,
     load_spec,
 )
@@ -199,7 +204,8 @@ def test_adapters_alone_have_gradients_and_moments(precision: str, experts: int)
 
 def phases(stage: TrainedStage) -> dict[str, dict[str, float]]:
     spec = recipe()
-    found = trainer_phases(plan_run(spec).model, spec, stage)
+    spec = spec.model_copy(update={"stages": [*spec.stages, stage]})
+    found = trainer_phases(plan_run(spec).model, spec, len(spec.stages) - 1)
     return {phase.name: phase.components for phase in found}
 
 
@@ -230,6 +236,35 @@ def test_teachers_are_frozen_copies_whose_distribution_stands_beside_the_student
     assert parts["teachers"] == pytest.approx(2 * rows * prefill(model, 100).total)
     assert parts["actor update"] == pytest.approx(rows * training(model, 100).total)
     assert parts["decoding"] == pytest.approx(8 * 100 * next_token(model, 50).total)
+
+
+def test_teachers_of_adapters_cost_the_weights_under_them_once() -> None:
+    """`engine.training.teachers` is held to the same numbers in its own test."""
+    lora = LoraSpec(rank=4)
+    stages = [
+        SynthesiseStage(),
+        SftStage(),
+        SftStage(start_from=1, lora=lora),
+        SftStage(start_from=1, lora=LoraSpec(rank=6)),
+        SftStage(start_from=1),
+        SftStage(start_from=4, lora=lora),
+    ]
+
+    def held(*teachers: int, **student) -> HeldTeachers:
+        specs = [TeacherSpec(stage=number) for number in teachers]
+        opd = OpdStage(teachers=specs, **{"start_from": 1} | student)
+        return teachers_held([*stages, opd], len(stages))
+
+    assert held(2, 3, lora=lora) == (0, [4, 6])
+    assert held(2, 3, 3, 4, lora=lora) == (1, [4, 6])
+    assert held(2, 3) == (1, [4, 6])  # the student's own weights move
+    assert held(2) == (1, [])
+    assert held(2, 5, lora=lora) == (1, [4])
+    assert held(2, 3, 5, start_from=4, lora=lora) == (1, [4, 6, 4])
+    model = from_spec(recipe().model, "m")
+    assert teacher_bytes(model, "bfloat16", HeldTeachers(1, [4, 6])) == frozen_bytes(
+        model, "bfloat16"
+    ) + 2 * adapter_parameters(model, 10)
 
 
 def test_a_run_takes_its_largest_stage_in_every_trainer_and_its_rollout_workers() -> None:

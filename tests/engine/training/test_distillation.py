@@ -11,9 +11,8 @@ from engine.models.hybrid import HybridConfig, HybridForCausalLM
 from engine.records.trajectory import Reward, StopReason, Trajectory
 from engine.spec.opd import OpdStage, TeacherSpec
 from engine.training import trainer as module
-from engine.training.checkpoint import CheckpointError
 from engine.training.distillation import LOG_RATIO_CAP, opd_step
-from engine.training.teachers import Teacher, load_teacher
+from engine.training.teachers import Teacher
 from engine.training.trainer import Trainer
 from tests.engine.training.samples import (
     FLAT,
@@ -294,22 +293,3 @@ def test_a_version_that_does_not_exist_yet_is_refused() -> None:
     trainer.begin(SFT)
     with pytest.raises(RuntimeError, match="stage of kind opd"):
         opd_step(trainer, make_teachers(), groups)
-
-
-def test_a_teacher_is_a_final_checkpoint_with_the_students_tokenizer(tmp_path: Path) -> None:
-    trainer = make_trainer()
-    trainer.begin(SFT)
-    folder, ours = tmp_path / "stage-1", {"tokenizer.json": b"ours"}
-    trainer.save(folder, {}, ours)
-    student = trainer.model.config
-    found = load_teacher(SPECS[0], folder, student, ours, torch.bfloat16)
-    assert not any(p.requires_grad for p in found.model.parameters())
-    assert found.model.norm.weight.dtype == torch.bfloat16
-    assert torch.equal(found.model.head_weight, trainer.model.head_weight)
-
-    with pytest.raises(CheckpointError, match="another tokenizer.json than the student's"):
-        load_teacher(SPECS[0], folder, student, {"tokenizer.json": b"other"}, torch.float32)
-    student.vocab_size += 1
-    said = f"stage-1 knows {VOCABULARY} tokens and the student {VOCABULARY + 1}"
-    with pytest.raises(CheckpointError, match=said):
-        load_teacher(SPECS[0], folder, student, ours, torch.float32)

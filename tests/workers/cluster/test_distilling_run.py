@@ -18,7 +18,12 @@ stages:
   - {kind: synthesise, tasks: {"1": 40, "2": 40}, demonstrations: {"1": 60, "2": 60}}
   - {kind: sft, steps: 4, batch_size: 8, optimizer: {warmup_steps: 1}}
   - {kind: sft, steps: 2, batch_size: 8, optimizer: {warmup_steps: 1}}
-  - {kind: sft, steps: 2, batch_size: 8, start_from: 1, optimizer: {warmup_steps: 1}}
+  - kind: sft
+    steps: 2
+    batch_size: 8
+    start_from: 1
+    lora: {rank: 3}
+    optimizer: {warmup_steps: 1}
   - kind: opd
     start_from: 1
     teachers: [{stage: 2, categories: [1 hop]}, {stage: 3, categories: [2 hops]}]
@@ -69,6 +74,8 @@ def test_two_experts_teach_a_student_that_goes_on_after_a_stop(cluster, ingest, 
     assert {"model.safetensors", "adapter/adapter_model.safetensors"} <= set(last["files"])
     begun = [e["text"] for e in ingest.of_kind("log") if "begins with" in e["text"]]
     assert f"Stage 3 (sft) begins with {path(1, 4)}." in begun
+    shared = "The teacher of stage 3 is held as adapters alone, on the student's weights."
+    assert [e["text"] for e in ingest.of_kind("log") if "The teacher of" in e["text"]] == [shared]
 
     ingest.calls.clear()
     ingest.events.clear()
@@ -76,6 +83,7 @@ def test_two_experts_teach_a_student_that_goes_on_after_a_stop(cluster, ingest, 
     end = start(last["step"] + 2, 2)
     word = end.end()
     assert word["state"] == "succeeded", end.log()
+    assert shared in [e["text"] for e in ingest.of_kind("log")]
     steps = [BEFORE + last["step"] + 1, BEFORE + last["step"] + 2]
     for name in (
         "distil/divergence", "distil/divergence/stage-2", "distil/divergence/stage-3",
