@@ -86,14 +86,14 @@ def take(say: Callable[[str], None] = print) -> None:
 def _ids(place: Place) -> dict[str, str]:
     """What the addresses name: the run that people worked on, and what belongs to it."""
     project = place.project()
-    queue = place.api("queues", project=project)[-1]
+    queue = place.api("queues", project=project)["items"][-1]
     found = place.api("runs", q="tag:demo status:succeeded", limit=RUNS)["items"]
     run = place.api(f"runs/{queue['run']}")
     rows = place.api(f"runs/{run['id']}/trajectories", limit=100)["items"]
     groups = [[row for row in rows if row["group_id"] == one["group_id"]] for one in rows]
     group = max(groups, key=lambda rows: len({row["success"] for row in rows}))
-    schemes = place.api("reward-schemes", project=project)
-    datasets = place.api("datasets", project=project)
+    schemes = place.api("reward-schemes", project=project)["items"]
+    datasets = place.api("datasets", project=project)["items"]
     return {
         "project": project,
         "run": run["id"],

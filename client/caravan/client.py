@@ -262,8 +262,9 @@ class Client(JobCalls, PresetCalls, QueueCalls):
         with self.http.download(path) as answer:
             yield answer
 
-    def reward_schemes(self, project: str | None = None) -> list[dict[str, Any]]:
-        return list(self.http.get("/reward-schemes", project=project))
+    def reward_schemes(self, project: str | None = None, q: str = "") -> list[dict[str, Any]]:
+        """By name; `q` is a part of it."""
+        return list(self.http.paged("/reward-schemes", None, {"project": project, "q": q}))
 
     def reward_scheme(self, scheme: str) -> dict[str, Any]:
         """A scheme by id or name, with its versions, the newest first."""
@@ -274,9 +275,10 @@ class Client(JobCalls, PresetCalls, QueueCalls):
         self, definition: Mapping[str, Any], note: str = "", project: str | None = None
     ) -> dict[str, Any]:
         """The next version of the scheme that the definition names, or its first one."""
-        known = {one["name"].lower(): one["id"] for one in self.reward_schemes(project)}
+        name = str(definition.get("name", ""))
+        known = {one["name"].lower(): one["id"] for one in self.reward_schemes(project, name)}
         body: dict[str, Any] = {"definition": dict(definition), "note": note}
-        scheme = known.get(str(definition.get("name", "")).lower())
+        scheme = known.get(name.lower())
         if scheme is not None:
             return dict(self.http.post(f"/reward-schemes/{scheme}/versions", body))
         if project is not None:
@@ -295,8 +297,9 @@ class Client(JobCalls, PresetCalls, QueueCalls):
             raise RefusedError(f"{name!r} is a new dataset: say what it holds with --kind.")
         return found[0] if found else self.create_dataset(name, kind, project)
 
-    def datasets(self, project: str | None = None) -> list[dict[str, Any]]:
-        return list(self.http.get("/datasets", project=project))
+    def datasets(self, project: str | None = None, q: str = "") -> list[dict[str, Any]]:
+        """By name; `q` is a part of it."""
+        return list(self.http.paged("/datasets", None, {"project": project, "q": q}))
 
     def dataset(self, dataset: str) -> dict[str, Any]:
         """A dataset by id or name, with its versions, the newest first."""

@@ -1,6 +1,7 @@
 """Calls to the REST API: one client with its token, errors as sentences, repeats where safe."""
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -44,13 +45,16 @@ class Http:
         """The JSON that the API answers; queries that are None are left out."""
         return _json(self._send("GET", path, params=_given(query)))
 
-    def paged(self, path: str, limit: int, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """The items of a list, up to `limit`, a page at a time."""
+    def paged(
+        self, path: str, limit: int | None, query: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """The items of a list, all or up to `limit`, a page at a time."""
         cursor = None
-        while limit > 0:
-            page = self.get(path, **query, cursor=cursor, limit=min(limit, PAGE))
+        left = math.inf if limit is None else limit
+        while left > 0:
+            page = self.get(path, **query, cursor=cursor, limit=int(min(left, PAGE)))
             yield from page["items"]
-            limit -= len(page["items"])
+            left -= len(page["items"])
             cursor = page["next_cursor"]
             if cursor is None:
                 return

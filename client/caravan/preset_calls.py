@@ -15,15 +15,15 @@ class PresetCalls:
         return list(self.http.get("/recipes"))
 
     def presets(self, project: str | None = None) -> list[dict[str, Any]]:
-        """Recipes that a project saved, of all your projects or of one."""
-        return list(self.http.get("/presets", project=project))
+        """Recipes that a project saved, of all your projects or of one, without their texts."""
+        return list(self.http.paged("/presets", None, {"project": project}))
 
     def preset(self, name: str, project: str | None = None) -> dict[str, Any]:
-        """A preset by its name or id. Raises RefusedError."""
+        """A preset with its text, by its name or id. Raises RefusedError."""
         found = self.presets(project)
         for one in found:
             if one["id"] == name or one["name"].lower() == name.lower():
-                return one
+                return dict(self.http.get(f"/presets/{quote(one['id'], safe='')}"))
         known = ", ".join(one["name"] for one in found) or "none"
         raise RefusedError(f"There is no preset {name!r}; there are: {known}.")
 

@@ -20,7 +20,7 @@ class Reviewing:
 
     def queues(self, project: str | None = None) -> list[dict[str, Any]]:
         """The newest first, each with `items`, `done` and `disputed`."""
-        return list(self.http.get("/queues", project=project))
+        return list(self.http.paged("/queues", None, {"project": project}))
 
     def queue(self, queue: str, project: str | None = None) -> dict[str, Any]:
         """A queue with counts by outcome, agreement, and what is left for you."""

@@ -343,8 +343,8 @@ def test_ingest_knows_its_tokens_only(owner: User, method: str, path: str) -> No
 @pytest.mark.django_db
 def test_a_member_of_nothing_sees_empty_lists() -> None:
     api = Api(person("nobody"))
-    for path in ("projects", "presets", "datasets", "reward-schemes"):
-        assert api("GET", path).json() == []
-    assert api("GET", "runs").json()["items"] == []
+    assert api("GET", "projects").json() == []
+    for path in ("runs", "experiments", "presets", "datasets", "reward-schemes"):
+        assert api("GET", path).json()["items"] == []
     assert api("GET", "cluster/devices").status_code == 404
     assert api("POST", "runs", {"spec": SPEC}).status_code == 404

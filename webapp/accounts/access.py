@@ -131,6 +131,11 @@ def _follow(found: Model, way: str) -> str:
     return cast(str, getattr(found, f"{last}_id"))
 
 
+def project_or_all(actor: Actor, project: str | None) -> str | None:
+    """Id of the project with this id or name; None, which means all, for none. Raises Http404."""
+    return default_project(actor, project).pk if project else None
+
+
 def default_project(actor: Actor, project: str | None = None, role: Role = Role.VIEWER) -> Project:
     """The project with this id or name, or the oldest one the actor is a member of."""
     mine = visible(Project.objects.all(), actor)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 import zstandard
-from django.db.models import Count, FloatField, Max, Q, QuerySet, Value
+from django.db.models import FloatField, QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce, NullIf
 from django.utils import timezone
@@ -21,7 +21,6 @@ from webapp.experiments.models import (
     ACTIVE_STATES,
     Attempt,
     DatasetVersion,
-    Experiment,
     Run,
     Stage,
     StageDataset,
@@ -97,25 +96,6 @@ def failed_since(actor: Actor, since: datetime) -> QuerySet[Run]:
     """Runs that failed or were lost after a moment, newest first."""
     runs = visible(Run.objects.filter(state__in=("failed", "lost"), ended_at__gt=since), actor)
     return runs.select_related("experiment", "project").order_by("-ended_at")
-
-
-def list_experiments(
-    actor: Actor,
-    project: str | None = None,
-    cursor: str | None = None,
-    limit: int = 50,
-    archived: bool = False,
-) -> Page[Experiment]:
-    """A page of experiments, each with `run_count`, `active_count` and `last_run_at`."""
-    experiments = visible(Experiment.objects.filter(archived_at__isnull=not archived), actor)
-    if project:
-        experiments = experiments.filter(project_id=project)
-    experiments = experiments.select_related("baseline", "project", "created_by").annotate(
-        run_count=Count("runs", filter=Q(runs__archived_at=None, runs__full_spec__isnull=True)),
-        active_count=Count("runs", filter=Q(runs__ended_at=None)),
-        last_run_at=Max("runs__created_at"),
-    )
-    return keyset(experiments, ("-created_at", "-id"), cursor, limit)
 
 
 @dataclass(frozen=True)

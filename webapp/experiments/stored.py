@@ -6,14 +6,14 @@ from pydantic import ValidationError
 
 from engine.rewards.scheme import RewardScheme as Definition
 from engine.spec import ExperimentSpec
+from webapp.accounts.access import Actor
 from webapp.accounts.models import Project
 from webapp.experiments import spec_text
+from webapp.experiments.lists import list_dataset_versions, list_scheme_versions, with_chosen
 from webapp.experiments.models import DatasetVersion, RewardSchemeVersion
 from webapp.experiments.services.schemes import definition_digest
 from webapp.experiments.services.stage_datasets import LEARNS, unfit
 from webapp.problems import invalid_field
-
-MOST_OFFERED = 200
 
 
 def definition_of(version: RewardSchemeVersion) -> dict[str, Any]:
@@ -73,23 +73,49 @@ def scheme_version(project: Project, spec: ExperimentSpec) -> RewardSchemeVersio
     return rows.select_related("scheme").order_by("-number").first()
 
 
-def offered(project: Project) -> dict[str, list[dict[str, Any]]]:
-    """The newest stored versions, for the pickers of the Launch page."""
-    schemes = RewardSchemeVersion.objects.filter(scheme__project=project)
-    datasets = DatasetVersion.objects.filter(
-        dataset__project=project, dataset__kind__in=LEARNS.values()
-    )
+def offered(actor: Actor, project: Project, text: str) -> dict[str, dict[str, Any]]:
+    """The newest stored versions for the pickers of the Launch page, with those of datasets that
+    the spec's text names; `more` where there are others, which the API finds."""
+    schemes = list_scheme_versions(actor, project.pk)
+    datasets = list_dataset_versions(actor, project.pk, kind=",".join(LEARNS.values()))
+    known = DatasetVersion.objects.filter(dataset__project=project).select_related("dataset")
+    rows = with_chosen(datasets, known, _named(text))
     return {
-        "rewards": [
-            {"id": pk, "name": name, "number": number, "note": note}
-            for pk, name, number, note in schemes.order_by("-created_at", "-number").values_list(
-                "pk", "scheme__name", "number", "note"
-            )[:MOST_OFFERED]
-        ],
-        "datasets": [
-            {"id": pk, "name": name, "kind": kind, "number": number, "rows": rows}
-            for pk, name, kind, number, rows in datasets.order_by(
-                "-created_at", "-number"
-            ).values_list("pk", "dataset__name", "dataset__kind", "number", "rows")[:MOST_OFFERED]
-        ],
+        "rewards": {
+            "items": [scheme_row(version) for version in schemes.items],
+            "more": schemes.next_cursor is not None,
+        },
+        "datasets": {
+            "items": [_dataset_row(version) for version in rows],
+            "more": datasets.next_cursor is not None,
+        },
+    }
+
+
+def _named(text: str) -> set[str]:
+    """What the stages of a spec's text name as their datasets."""
+    data = spec_text.data_of(text) if len(text) <= spec_text.MAX_SPEC else None
+    stages = data.get("stages") if isinstance(data, dict) else None
+    stages = stages if isinstance(stages, list) else []
+    found = [one.get("dataset") for one in stages if isinstance(one, dict)]
+    return {one for one in found if isinstance(one, str) and "\0" not in one}
+
+
+def scheme_row(version: RewardSchemeVersion) -> dict[str, Any]:
+    """What a picker shows of a version, as the API names it."""
+    return {
+        "id": version.pk,
+        "number": version.number,
+        "note": version.note,
+        "scheme": {"name": version.scheme.name},
+    }
+
+
+def _dataset_row(version: DatasetVersion) -> dict[str, Any]:
+    return {
+        "id": version.pk,
+        "number": version.number,
+        "note": version.note,
+        "rows": version.rows,
+        "dataset": {"name": version.dataset.name, "kind": version.dataset.kind},
     }

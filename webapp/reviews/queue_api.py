@@ -9,7 +9,9 @@ from ninja import Query, Router, Status
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments.models import Dataset, Run
+from webapp.paging import keyset
 from webapp.rest.etags import check_match, etag_of, tagged
+from webapp.rest.schemas import Cursor, Limit
 from webapp.reviews import queries, queue_queries, services
 from webapp.reviews import queue_schemas as schemas
 from webapp.reviews.models import Queue, QueueItem, StepMark, Verdict
@@ -24,10 +26,13 @@ def _item(request: HttpRequest, pk: str, role: Role = Role.EDITOR) -> QueueItem:
     return access.get(ITEMS, pk, access.actor_of(request), role)
 
 
-@router.get("/queues", response=list[schemas.QueueRow])
-def list_queues(request: HttpRequest, project: str | None = None) -> Any:
+@router.get("/queues", response=schemas.QueuePage)
+def list_queues(
+    request: HttpRequest, project: str | None = None, cursor: Cursor = None, limit: Limit = 50
+) -> Any:
     """The project's queues, the newest first."""
-    return queue_queries.queues_of(access.default_project(access.actor_of(request), project))
+    chosen = access.default_project(access.actor_of(request), project)
+    return keyset(queue_queries.queues_of(chosen), ("-created_at", "-id"), cursor, limit)
 
 
 @router.get("/runs/{run_id}/queue-preview", response=schemas.PreviewOut)

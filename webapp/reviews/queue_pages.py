@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST
 from webapp.accounts import access
 from webapp.accounts.models import Membership, Project, Role
 from webapp.accounts.saved_views import default_view
+from webapp.experiments.lists import list_datasets
 from webapp.experiments.models import Dataset, Run
 from webapp.pages import field_errors, page_of, show, tell
 from webapp.paging import keyset
@@ -178,7 +179,7 @@ def one(request: HttpRequest, queue: Queue) -> HttpResponse:
         page = queue_queries.items_page(queue, actor.user, outcome, cursor)
     except RefusedError:
         cursor, page = None, queue_queries.items_page(queue, actor.user, outcome)
-    datasets = Dataset.objects.filter(project=queue.project_id, kind__in=KINDS)
+    datasets = list_datasets(actor, queue.project_id, kind=",".join(KINDS))
     context = {
         "section": "review",
         "queue": queue,
@@ -193,7 +194,8 @@ def one(request: HttpRequest, queue: Queue) -> HttpResponse:
         "checkpoint": queue_queries.checkpoint_of(queue),
         "marks": queue_queries.marks_in(queue),
         "may_judge": role.rank >= Role.EDITOR.rank and services.may_judge(queue, actor.user),
-        "datasets": datasets.order_by("name"),
+        "datasets": datasets.items,
+        "more_datasets": datasets.next_cursor is not None,
     }
     return show(request, "reviews/queue.html", context)
 

@@ -70,6 +70,11 @@ class QueueRow(QueueOut):
     disputed: int = Field(validation_alias="disputed_count")
 
 
+class QueuePage(Schema):
+    items: list[QueueRow]
+    next_cursor: str | None
+
+
 class TwoReviewers(Schema):
     first: str
     second: str

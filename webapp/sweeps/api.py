@@ -175,7 +175,7 @@ def list_sweeps(
 ) -> Any:
     """Sweeps, the newest first."""
     actor = access.actor_of(request)
-    wanted = access.default_project(actor, project).pk if project else None
+    wanted = access.project_or_all(actor, project)
     rows, following = queries.list_sweeps(actor, wanted, cursor, limit)
     return {"items": [_row(one) for one in rows], "next_cursor": following}
 

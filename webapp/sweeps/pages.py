@@ -29,8 +29,9 @@ CONTROLS = {
 @page_of(Project.objects.all())
 def listing(request: HttpRequest, project: Project) -> HttpResponse:
     actor = access.actor_of(request)
-    rows, following = queries.list_sweeps(actor, project.pk, request.GET.get("cursor"))
-    context = {"section": "runs", "rows": rows, "next": following}
+    cursor = request.GET.get("cursor")
+    rows, following = queries.list_sweeps(actor, project.pk, cursor)
+    context = {"section": "runs", "rows": rows, "next": following, "cursor": cursor}
     return show(request, "sweeps/sweeps.html", context)
 
 

@@ -2,6 +2,7 @@
 
 import { api, csrf } from "./api.js";
 import { all, one, toast } from "./dom.js";
+import { startFinding } from "./find.js";
 import { absolute, ago, duration } from "./format.js";
 import { t } from "./i18n.js";
 import { startKeyboard } from "./keyboard.js";
@@ -123,6 +124,7 @@ refreshTimes();
 startKeyboard();
 startPalette();
 startNotifications();
+startFinding();
 startSelection();
 startScrolling();
 listenToHtmx();

@@ -14,8 +14,9 @@ from tests.webapp.sweeps.playing import end
 from webapp import storage
 from webapp.accounts.models import Project, User
 from webapp.experiments import dry_runs, services
+from webapp.experiments.lists import list_experiments
 from webapp.experiments.models import Run, Stage
-from webapp.experiments.queries import list_experiments, list_runs
+from webapp.experiments.queries import list_runs
 from webapp.monitoring.models import RunEvent, Writer
 from webapp.problems import RefusedError
 

@@ -22,6 +22,7 @@ from webapp.accounts.models import (
     Role,
 )
 from webapp.pages import page_of, show, tell
+from webapp.paging import keyset
 from webapp.problems import RefusedError
 
 AUDIT_PAGE = 100
@@ -152,19 +153,17 @@ def set_limit(request: HttpRequest, project: Project) -> HttpResponse:
 
 @page_of(Project.objects.all(), Role.ADMIN)
 def audit(request: HttpRequest, project: Project) -> HttpResponse:
-    entries = AuditEntry.objects.filter(project=project).select_related("user").order_by("-pk")
-    before = request.GET.get("before", "")
-    if before.isdecimal():
-        entries = entries.filter(pk__lt=int(before))
+    entries = AuditEntry.objects.filter(project=project).select_related("user")
     if action := request.GET.get("q", "").strip():
         entries = entries.filter(action__startswith=action)
-    rows = list(entries[: AUDIT_PAGE + 1])
+    cursor = request.GET.get("cursor")
+    page = keyset(entries, ("-id",), cursor, AUDIT_PAGE)
     context = {
         "section": "team",
-        "entries": rows[:AUDIT_PAGE],
-        "next": rows[AUDIT_PAGE - 1].pk if len(rows) > AUDIT_PAGE else None,
+        "entries": page.items,
+        "next": page.next_cursor,
         "q": action,
-        "before": before,
+        "cursor": cursor,
     }
     return show(request, "accounts/audit.html", context)
 

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 from webapp.accounts import access, webhooks
 from webapp.accounts.models import Delivery, Project, Role, Webhook
 from webapp.pages import field_errors, page_of, show, tell
+from webapp.paging import keyset
 from webapp.problems import RefusedError
 
 PAGE = 50
@@ -55,20 +56,17 @@ def one(request: HttpRequest, webhook: Webhook) -> HttpResponse:
 
 def _one(request: HttpRequest, webhook: Webhook, secret: str = "") -> HttpResponse:
     """`secret` is shown on this one page and never again."""
-    deliveries = webhook.deliveries.order_by("-pk")
-    before = request.GET.get("before", "")
-    if before.isdecimal():
-        deliveries = deliveries.filter(pk__lt=int(before))
-    rows = list(deliveries[: PAGE + 1])
+    cursor = request.GET.get("cursor")
+    page = keyset(webhook.deliveries.all(), ("-id",), cursor, PAGE)
     context: dict[str, Any] = {
         "section": "team",
         "webhook": webhook,
         "secret": secret,
         "deliveries": [
-            (row, json.dumps(row.body, indent=2, ensure_ascii=False)) for row in rows[:PAGE]
+            (row, json.dumps(row.body, indent=2, ensure_ascii=False)) for row in page.items
         ],
-        "before": before,
-        "next": rows[PAGE - 1].pk if len(rows) > PAGE else None,
+        "cursor": cursor,
+        "next": page.next_cursor,
     }
     return show(request, "accounts/webhook.html", context)
 

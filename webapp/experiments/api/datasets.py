@@ -9,12 +9,22 @@ from ninja.files import UploadedFile
 from webapp import storage
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import queries, services
-from webapp.experiments.api.schemas import DatasetDetail, DatasetOut, DatasetVersionOut
+from webapp.experiments import lists, queries, services
+from webapp.experiments.api.schemas import (
+    DatasetDetail,
+    DatasetOut,
+    DatasetPage,
+    DatasetVersionOut,
+    DatasetVersionPage,
+)
 from webapp.experiments.models import Dataset, DatasetVersion
 from webapp.experiments.provenance import learners_of, provenance_of
+from webapp.rest.schemas import Cursor, Limit, NamePart
 
 router = Router(tags=["datasets"])
+Kind = Annotated[
+    str, Query(description="tasks, trajectories, pairs or step_labels; several with commas")
+]
 
 
 class DatasetIn(Schema):
@@ -23,13 +33,34 @@ class DatasetIn(Schema):
     project: str | None = None
 
 
-@router.get("/datasets", response=list[DatasetOut])
-def list_datasets(request: HttpRequest, project: str | None = None) -> Any:
+@router.get("/datasets", response=DatasetPage)
+def list_datasets(
+    request: HttpRequest,
+    project: str | None = None,
+    q: NamePart = "",
+    kind: Kind = "",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Any:
+    """Datasets of my projects, by name."""
     actor = access.actor_of(request)
-    datasets = access.visible(Dataset.objects.all(), actor)
-    if project:
-        datasets = datasets.filter(project=access.default_project(actor, project))
-    return datasets.order_by("name", "pk")
+    wanted = access.project_or_all(actor, project)
+    return lists.list_datasets(actor, wanted, q, kind, cursor, limit)
+
+
+@router.get("/dataset-versions", response=DatasetVersionPage)
+def list_dataset_versions(
+    request: HttpRequest,
+    project: str | None = None,
+    q: NamePart = "",
+    kind: Kind = "",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Any:
+    """Versions of the datasets of my projects, the newest first. A number in `q` is a version's."""
+    actor = access.actor_of(request)
+    wanted = access.project_or_all(actor, project)
+    return lists.list_dataset_versions(actor, wanted, q, kind, cursor, limit)
 
 
 @router.post("/datasets", response={201: DatasetOut})

@@ -9,10 +9,10 @@ from ninja import Router, Schema, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import queries, services
+from webapp.experiments import lists, services
 from webapp.experiments.models import Experiment, Run
 from webapp.rest.etags import check_match, etag_of, tagged
-from webapp.rest.schemas import Cursor, Label, Limit, Person, ProjectRef
+from webapp.rest.schemas import Cursor, Label, Limit, NamePart, Person, ProjectRef
 
 router = Router(tags=["experiments"])
 
@@ -56,13 +56,15 @@ class ExperimentPatch(Schema):
 def list_experiments(
     request: HttpRequest,
     project: str | None = None,
+    q: NamePart = "",
     archived: bool = False,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Any:
+    """Experiments of my projects, those with the newest run first."""
     actor = access.actor_of(request)
-    wanted = access.default_project(actor, project).pk if project else None
-    return queries.list_experiments(actor, wanted, cursor, limit, archived)
+    wanted = access.project_or_all(actor, project)
+    return lists.list_experiments(actor, wanted, q, archived, cursor, limit)
 
 
 @router.post("/experiments", response={201: ExperimentOut})

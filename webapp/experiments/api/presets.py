@@ -8,11 +8,11 @@ from ninja import Router, Schema, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import recipes, services
+from webapp.experiments import lists, recipes, services
 from webapp.experiments.models import Preset
 from webapp.experiments.spec_text import check_length
 from webapp.problems import RefusedError
-from webapp.rest.schemas import Label, Person
+from webapp.rest.schemas import Cursor, Label, Limit, NamePart, Person
 
 router = Router(tags=["presets"])
 PRESETS = Preset.objects.select_related("created_by", "updated_by", "project")
@@ -25,10 +25,11 @@ class PresetIn(Schema):
     replace: bool = False  # the preset of this name, where there is one
 
 
-class PresetOut(Schema):
+class PresetRow(Schema):
+    """A preset in a list, without its text."""
+
     id: str
     name: str
-    text: str
     project_id: str
     created_by: Person | None
     created_at: datetime
@@ -36,13 +37,26 @@ class PresetOut(Schema):
     updated_at: datetime
 
 
-@router.get("/presets", response=list[PresetOut])
-def list_presets(request: HttpRequest, project: str | None = None) -> Any:
+class PresetOut(PresetRow):
+    text: str
+
+
+class PresetPage(Schema):
+    items: list[PresetRow]
+    next_cursor: str | None
+
+
+@router.get("/presets", response=PresetPage)
+def list_presets(
+    request: HttpRequest,
+    project: str | None = None,
+    q: NamePart = "",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Any:
+    """Presets of my projects, those that were saved last first."""
     actor = access.actor_of(request)
-    presets = access.visible(PRESETS.all(), actor)
-    if project:
-        presets = presets.filter(project=access.default_project(actor, project))
-    return presets.order_by("name", "pk")
+    return lists.list_presets(actor, access.project_or_all(actor, project), q, cursor, limit)
 
 
 @router.post("/presets", response={201: PresetOut})

@@ -58,7 +58,7 @@ def group_runs(
 ) -> Any:
     """Runs in groups, each with means over its runs. A variant is a config but for its seed."""
     actor = access.actor_of(request)
-    chosen = access.default_project(actor, project).pk if project else None
+    chosen = access.project_or_all(actor, project)
     page = list_groups(
         queries.find_runs(actor, project=chosen, q=q, archived=archived),
         group=by,

@@ -36,7 +36,7 @@ class QueuedOut(Schema):
 def list_run_queue(request: HttpRequest, project: str | None = None) -> Any:
     """Queued runs, project by project, in the order in which they start."""
     actor = access.actor_of(request)
-    wanted = access.default_project(actor, project).pk if project else None
+    wanted = access.project_or_all(actor, project)
     return [
         {
             "id": one.run.pk,

@@ -38,7 +38,7 @@ def list_runs(
     actor = access.actor_of(request)
     return queries.list_runs(
         actor,
-        project=access.default_project(actor, project).pk if project else None,
+        project=access.project_or_all(actor, project),
         experiment=experiment,
         q=q,
         sort=sort,

@@ -166,8 +166,35 @@ class SchemeOut(Schema):
     created_at: datetime
 
 
+class SchemeRow(SchemeOut):
+    version_count: int
+    run_count: int  # launched with one of its versions
+    newest_at: datetime | None
+
+
+class SchemePage(Schema):
+    items: list[SchemeRow]
+    next_cursor: str | None
+
+
 class SchemeDetail(SchemeOut):
     versions: list[SchemeVersionOut]
+
+
+class SchemeVersionRow(Schema):
+    """A version in a list of those of all schemes, without its definition."""
+
+    id: str
+    scheme: SchemeOut
+    number: int
+    note: str
+    created_by: Person | None
+    created_at: datetime
+
+
+class SchemeVersionPage(Schema):
+    items: list[SchemeVersionRow]
+    next_cursor: str | None
 
 
 class DatasetVersionOut(Schema):
@@ -191,5 +218,33 @@ class DatasetOut(Schema):
     created_at: datetime
 
 
+class DatasetRow(DatasetOut):
+    version_count: int
+    newest_rows: int | None  # of its newest version
+    newest_at: datetime | None
+
+
+class DatasetPage(Schema):
+    items: list[DatasetRow]
+    next_cursor: str | None
+
+
 class DatasetDetail(DatasetOut):
     versions: list[DatasetVersionOut]
+
+
+class DatasetVersionRow(Schema):
+    """A version in a list of those of all datasets."""
+
+    id: str
+    dataset: DatasetOut
+    number: int
+    rows: int
+    note: str
+    created_by: Person | None
+    created_at: datetime
+
+
+class DatasetVersionPage(Schema):
+    items: list[DatasetVersionRow]
+    next_cursor: str | None

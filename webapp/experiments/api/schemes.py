@@ -7,10 +7,17 @@ from ninja import Router, Schema, Status
 
 from webapp.accounts import access
 from webapp.accounts.models import Role
-from webapp.experiments import services
-from webapp.experiments.api.schemas import SchemeDetail, SchemeOut, SchemeVersionOut
+from webapp.experiments import lists, services
+from webapp.experiments.api.schemas import (
+    SchemeDetail,
+    SchemeOut,
+    SchemePage,
+    SchemeVersionOut,
+    SchemeVersionPage,
+)
 from webapp.experiments.models import RewardScheme
 from webapp.experiments.services.schemes import check_definition
+from webapp.rest.schemas import Cursor, Limit, NamePart
 
 router = Router(tags=["reward schemes"])
 
@@ -27,13 +34,31 @@ class VersionIn(Schema):
     based_on: int | None = None  # number of the version that it was made from
 
 
-@router.get("/reward-schemes", response=list[SchemeOut])
-def list_schemes(request: HttpRequest, project: str | None = None) -> Any:
+@router.get("/reward-schemes", response=SchemePage)
+def list_schemes(
+    request: HttpRequest,
+    project: str | None = None,
+    q: NamePart = "",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Any:
+    """Reward schemes of my projects, by name."""
     actor = access.actor_of(request)
-    schemes = access.visible(RewardScheme.objects.all(), actor)
-    if project:
-        schemes = schemes.filter(project=access.default_project(actor, project))
-    return schemes.order_by("name", "pk")
+    return lists.list_schemes(actor, access.project_or_all(actor, project), q, cursor, limit)
+
+
+@router.get("/reward-scheme-versions", response=SchemeVersionPage)
+def list_scheme_versions(
+    request: HttpRequest,
+    project: str | None = None,
+    q: NamePart = "",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Any:
+    """Versions of the schemes of my projects, the newest first. A number in `q` is a version's."""
+    actor = access.actor_of(request)
+    wanted = access.project_or_all(actor, project)
+    return lists.list_scheme_versions(actor, wanted, q, cursor, limit)
 
 
 @router.post("/reward-schemes", response={201: SchemeVersionOut})

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from engine.rewards.scheme import RewardScheme as Definition
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
-from webapp.experiments import backtest_view, scheme_form, services
+from webapp.experiments import backtest_view, lists, scheme_form, services
 from webapp.experiments.models import (
     DatasetVersion,
     Job,
@@ -32,12 +32,20 @@ OFFERED = 50
 PURPOSES = ("train", "evaluate", "demonstration")
 
 
+def schemes_of(project: Project) -> QuerySet[RewardSchemeVersion]:
+    return RewardSchemeVersion.objects.filter(scheme__project=project).select_related("scheme")
+
+
+def datasets_of(project: Project) -> QuerySet[DatasetVersion]:
+    return DatasetVersion.objects.filter(dataset__project=project).select_related("dataset")
+
+
 @page_of(Project.objects.all(), Role.EDITOR)
 def new(request: HttpRequest, project: Project) -> HttpResponse:
     """`?version=` names a stored version; POST brings the definition and what to grade."""
     if request.method != "POST":
         version = access.get(
-            RewardSchemeVersion.objects.filter(scheme__project=project).select_related("scheme"),
+            schemes_of(project),
             request.GET.get("version", ""),
             access.actor_of(request),
         )
@@ -65,10 +73,10 @@ def form(
 ) -> HttpResponse:
     """What a definition, stored or not, shall be tried on."""
     stored = Trajectory.objects.filter(run=OuterRef("pk"))
-    versions = DatasetVersion.objects.filter(
-        dataset__project=project, dataset__kind="trajectories"
-    ).select_related("dataset")
-    schemes = RewardSchemeVersion.objects.filter(scheme__project=project).select_related("scheme")
+    actor, post = access.actor_of(request), request.POST
+    datasets = lists.list_dataset_versions(actor, project.pk, kind="trajectories", limit=OFFERED)
+    schemes = lists.list_scheme_versions(actor, project.pk, limit=OFFERED)
+    chosen = {name: [pk] if (pk := post.get(name)) else [] for name in ("dataset", "against")}
     plain = definition.model_dump(mode="json")
     context = {
         "section": "rewards",
@@ -78,11 +86,13 @@ def form(
         "runs": Run.objects.filter(Exists(stored), project=project, archived_at=None)
         .select_related("experiment")
         .order_by("-created_at")[:OFFERED],
-        "datasets": versions.order_by("-created_at")[:OFFERED],
-        "versions": schemes.order_by("scheme__name", "-number"),
+        "datasets": lists.with_chosen(datasets, datasets_of(project), chosen["dataset"]),
+        "more_datasets": datasets.next_cursor is not None,
+        "versions": lists.with_chosen(schemes, schemes_of(project), chosen["against"]),
+        "more_versions": schemes.next_cursor is not None,
         "purposes": PURPOSES,
-        "given": request.POST,
-        "chosen": request.POST.getlist("runs"),
+        "given": post,
+        "chosen": post.getlist("runs"),
         "refused": refused,
     }
     status = refused.status if refused else 200
@@ -92,8 +102,7 @@ def form(
 def _start(request: HttpRequest, project: Project, definition: Definition) -> Job:
     actor, post = access.actor_of(request), request.POST
     runs = Run.objects.filter(project=project)
-    datasets = DatasetVersion.objects.filter(dataset__project=project).select_related("dataset")
-    stored = RewardSchemeVersion.objects.filter(scheme__project=project).select_related("scheme")
+    datasets, stored = datasets_of(project), schemes_of(project)
     dataset, against = post.get("dataset"), post.get("against")
     newest = whole_number("newest", post.get("newest") or "0")
     purpose = post.get("purpose")

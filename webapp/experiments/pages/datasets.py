@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Count, Max, OuterRef, Subquery
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
-from webapp.experiments import services
+from webapp.experiments import lists, services
 from webapp.experiments.models import Dataset, DatasetVersion
 from webapp.experiments.provenance import learners_of, provenance_of
 from webapp.experiments.queries import rows_of
@@ -31,18 +31,18 @@ KINDS = ("tasks", "trajectories", "pairs", "step_labels")
 
 @page_of(Project.objects.all())
 def listing(request: HttpRequest, project: Project) -> HttpResponse:
-    newest = DatasetVersion.objects.filter(dataset=OuterRef("pk")).order_by("-number")
-    found = (
-        Dataset.objects.filter(project=project)
-        .annotate(
-            version_count=Count("versions"),
-            newest=Max("versions__created_at"),
-            newest_rows=Subquery(newest.values("rows")[:1]),
-        )
-        .order_by("name")
-    )
-    context = {"section": "datasets", "datasets": found, "kinds": KINDS}
-    return show(request, "experiments/datasets.html", context)
+    """`?q=` is a part of the name, `?kind=` one of the kinds."""
+    q, kind, cursor = (request.GET.get(name, "") for name in ("q", "kind", "cursor"))
+    actor = access.actor_of(request)
+    context = {
+        "section": "datasets",
+        "page": lists.list_datasets(actor, project.pk, q, kind, cursor),
+        "kinds": KINDS,
+        "q": q,
+        "kind": kind,
+        "cursor": cursor,
+    }
+    return show(request, "experiments/datasets.html", context, "experiments/datasets_table.html")
 
 
 @require_POST

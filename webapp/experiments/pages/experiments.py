@@ -6,7 +6,6 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import transaction
-from django.db.models import Count, Max, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -15,8 +14,8 @@ from django.views.decorators.http import require_POST
 
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
-from webapp.experiments import edits, services
-from webapp.experiments.models import ACTIVE_STATES, Experiment, Run
+from webapp.experiments import edits, lists, services
+from webapp.experiments.models import Experiment, Run
 from webapp.experiments.queries import Difference, flat_spec
 from webapp.experiments.services.experiments import lock_experiment
 from webapp.monitoring.headline import HEADLINE
@@ -35,27 +34,22 @@ Curves = dict[tuple[str, str], list[float | None]]
 
 @page_of(Project.objects.all())
 def listing(request: HttpRequest, project: Project) -> HttpResponse:
-    """`?archived=1` shows those that were put away."""
+    """`?q=` is a part of the name, `?archived=1` shows those that were put away."""
     if request.method == "POST":
         return _create(request, project)
     archived = bool(request.GET.get("archived"))
-    found = (
-        Experiment.objects.filter(project=project, archived_at__isnull=not archived)
-        .select_related("baseline", "created_by")
-        .annotate(
-            run_count=Count("runs", filter=Q(runs__archived_at=None, runs__full_spec__isnull=True)),
-            active_count=Count("runs", filter=Q(runs__state__in=ACTIVE_STATES)),
-            newest=Max("runs__created_at"),
-        )
-        .order_by("-newest", "-created_at")
-    )
+    q, cursor = request.GET.get("q", ""), request.GET.get("cursor")
+    actor = access.actor_of(request)
     context = {
         "section": "experiments",
-        "experiments": found,
+        "page": lists.list_experiments(actor, project.pk, q, archived, cursor),
+        "q": q,
+        "cursor": cursor,
         "archived": archived,
         "archived_count": project.experiments.exclude(archived_at=None).count(),
     }
-    return show(request, "experiments/experiments.html", context)
+    template = "experiments/experiments.html"
+    return show(request, template, context, "experiments/experiments_table.html")
 
 
 def _create(request: HttpRequest, project: Project) -> HttpResponse:

@@ -1,18 +1,16 @@
 """Launch: a recipe, a preset or a run to clone, edited as YAML and as a form, then launched."""
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
 
 from engine.planner import DEVICES
 from engine.spec import ExperimentSpec
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
-from webapp.experiments import services, stored
-from webapp.experiments.models import Experiment, Preset, Run
+from webapp.experiments import lists, services, stored
+from webapp.experiments.models import Run
 from webapp.experiments.pages.launch_start import Start, sorted_recipes, start_of
+from webapp.experiments.pages.presets import CARDS
 from webapp.experiments.services import Launch
 from webapp.experiments.spec_text import MAX_SPEC
 from webapp.pages import page_of, show, whole_number
@@ -36,10 +34,16 @@ def launch(request: HttpRequest, project: Project) -> HttpResponse:
     else:
         values["text"] = start.text
         values["experiment"] = start.parent.experiment.name if start.parent else ""
+    actor = access.actor_of(request)
+    presets = lists.list_presets(actor, project.pk, limit=CARDS)
+    saved = project.presets.select_related("updated_by").defer("text")
+    chosen = [start.name] if start.kind == "preset" else []
+    experiments = lists.list_experiments(actor, project.pk)
     context = {
         "section": "launch",
         "recipes": sorted_recipes(),
-        "presets": project.presets.select_related("updated_by").defer("text").order_by("name"),
+        "presets": lists.with_chosen(presets, saved, chosen),
+        "more_presets": presets.next_cursor is not None,
         "start": start,
         "parent": start.parent,
         "checkpoint": start.checkpoint,
@@ -47,9 +51,9 @@ def launch(request: HttpRequest, project: Project) -> HttpResponse:
         "refused": refused,
         "most": f"{MAX_SPEC}",  # no thousands' separator
         "schema": ExperimentSpec.model_json_schema(),
-        "stored": stored.offered(project),
+        "stored": stored.offered(actor, project, values["text"]),
         "devices": [f"8x{device.name}" for device in DEVICES.values()],
-        "experiments": Experiment.objects.filter(project=project).order_by("-created_at")[:100],
+        "experiments": [experiment.name for experiment in experiments.items],
     }
     status = refused.status if refused else 200
     return show(request, "experiments/launch.html", context, status=status)
@@ -71,11 +75,3 @@ def _launch(request: HttpRequest, project: Project, start: Start, values: dict[s
             dry_run=bool(request.POST.get("dry_run")),
         ),
     )
-
-
-@require_POST
-@page_of(Preset.objects.select_related("project"), Role.EDITOR)
-def delete_preset(request: HttpRequest, preset: Preset) -> HttpResponse:
-    services.delete_preset(preset, access.actor_of(request).user)
-    messages.success(request, _("The preset %(name)s is deleted.") % {"name": preset.name})
-    return redirect("launch", preset.project_id)

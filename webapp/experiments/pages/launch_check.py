@@ -62,7 +62,7 @@ def check(request: HttpRequest, project: Project) -> HttpResponse:
                 }
                 for item in problems
             ],
-            "reward": version and {"id": version.pk, "number": version.number},
+            "reward": version and stored.scheme_row(version),
             **_different(parent, spec, data),
         }
     )

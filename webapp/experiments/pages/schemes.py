@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import Count, Max
+from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from engine.rewards.presets import PRESETS
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
-from webapp.experiments import scheme_form, services
+from webapp.experiments import lists, scheme_form, services
 from webapp.experiments.models import Job, RewardScheme, RewardSchemeVersion
 from webapp.experiments.pages import backtests
 from webapp.experiments.services.backtests import KIND
@@ -23,18 +23,17 @@ SCHEMES = RewardScheme.objects.select_related("project")
 
 @page_of(Project.objects.all())
 def listing(request: HttpRequest, project: Project) -> HttpResponse:
-    found = (
-        RewardScheme.objects.filter(project=project)
-        .annotate(
-            version_count=Count("versions", distinct=True),
-            newest=Max("versions__created_at"),
-            run_count=Count("versions__runs", distinct=True),
-        )
-        .order_by("name")
-    )
-    return show(
-        request, "experiments/reward_schemes.html", {"section": "rewards", "schemes": found}
-    )
+    """`?q=` is a part of the name."""
+    q, cursor = request.GET.get("q", ""), request.GET.get("cursor")
+    actor = access.actor_of(request)
+    context = {
+        "section": "rewards",
+        "page": lists.list_schemes(actor, project.pk, q, cursor),
+        "q": q,
+        "cursor": cursor,
+    }
+    template = "experiments/reward_schemes.html"
+    return show(request, template, context, "experiments/reward_schemes_table.html")
 
 
 @page_of(SCHEMES)

@@ -151,10 +151,10 @@ export class Form {
     const choices = schema.enum || (schema.const !== undefined ? [schema.const] : null);
     const usual = schema.default === undefined || schema.default === null ? "" : plain(schema.default);
     const common = { id, "data-path": path };
-    const offered = this.pickers.options(path, this.data);
+    const offered = this.pickers.choices(path, this.data, id);
     let input;
     if (offered) {
-      input = h("select", { class: "select", ...common, "data-kind": "choice" }, h("option", { value: "" }, t("none")), ...offered.map(({ value, label }) => h("option", { value }, label)));
+      input = h("select", { class: "select", ...common, "data-kind": "choice" }, h("option", { value: "" }, t("none")), ...offered.options);
     } else if (choices) {
       input = h("select", { class: "select", ...common, "data-kind": "choice" }, h("option", { value: "" }, usual ? t("%(value)s (default)", { value: usual }) : "–"), ...choices.map((/** @type {any} */ value) => h("option", { value }, value)));
     } else {
@@ -162,7 +162,7 @@ export class Form {
       input = h("input", { class: "input", ...common, "data-kind": kind, inputmode: kind === "number" ? "decimal" : null, placeholder: usual || (required ? t("required") : ""), autocomplete: "off", spellcheck: "false" });
     }
     const limits = range(schema);
-    return h("div", { class: "field" }, h("label", { for: id }, name.replaceAll("_", " ")), input, schema.description || limits ? h("p", { class: "hint" }, [schema.description, limits].filter(Boolean).join("; ")) : null);
+    return h("div", { class: "field" }, h("label", { for: id }, name.replaceAll("_", " ")), offered?.find, input, schema.description || limits ? h("p", { class: "hint" }, [schema.description, limits].filter(Boolean).join("; ")) : null);
   }
 
   /** @param {string} text */

@@ -59,7 +59,7 @@ async function check(changes) {
   show(answer);
 }
 
-/** @param {{data: any, spec: any, problems: Found[], plan: import("./planner.js").Plan | null, advice: import("./advice.js").Advice | null, devices_problem: string, reward: {id: string, number: number} | null, differences: import("./differences.js").Row[], more_differences: number}} answer */
+/** @param {{data: any, spec: any, problems: Found[], plan: import("./planner.js").Plan | null, advice: import("./advice.js").Advice | null, devices_problem: string, reward: import("../find.js").Row | null, differences: import("./differences.js").Row[], more_differences: number}} answer */
 function show(answer) {
   const found = answer.problems;
   button.disabled = found.length > 0;

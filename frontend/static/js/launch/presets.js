@@ -40,7 +40,7 @@ export function savesPresets(text) {
 /** Among the recipes, where they are shown. @param {{id: string, name: string}} preset */
 function show(preset) {
   const address = `?preset=${preset.id}`;
-  const cards = one(".recipes");
+  const cards = one("#preset-cards");
   if (!cards || one(`a[href="${address}"]`, cards)) return;
   cards.append(h("a", { class: "card recipe", href: address }, h("span", { class: "strong" }, preset.name), h("span", { class: "small muted" }, t("preset"))));
 }
