@@ -84,7 +84,7 @@ def products_of_tokens(
     its start (a, b = q, dO: gradient of the state before the chunk).
     """
     piece = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    head = tl.program_id(1).to(tl.int64)
     rows = tl.arange(0, D)
     columns = tl.program_id(2) * E + tl.arange(0, E)
     start, size = tl.load(starts + piece), tl.load(sizes + piece)
@@ -106,7 +106,7 @@ def scan(
 ):  # fmt: skip
     """states[after piece] += decay * states[before it], along the pieces of each of `nodes`."""
     node = tl.load(nodes + tl.program_id(0))
-    head = tl.program_id(1)
+    head = tl.program_id(1).to(tl.int64)
     at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     mask = at < elements
     slope = tl.load(slopes + head)
@@ -133,7 +133,7 @@ def scan_back(
     `entering` [N, ...] gets the gradient of the state that enters a node.
     """
     node = tl.load(nodes + tl.program_id(0))
-    head = tl.program_id(1)
+    head = tl.program_id(1).to(tl.int64)
     at = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     mask = at < elements
     slope = tl.load(slopes + head)
@@ -162,7 +162,7 @@ def outputs(
 ):  # fmt: skip
     """o = ((q k^T) within) v + diag(from_start) q S, with S the state before the piece."""
     piece = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    head = tl.program_id(1).to(tl.int64)
     rows = tl.arange(0, D)
     columns = tl.program_id(2) * E + tl.arange(0, E)
     start, size = tl.load(starts + piece), tl.load(sizes + piece)
@@ -188,7 +188,7 @@ def gradients_of_queries_and_keys(
     """dq = dA k + diag(from_start) dO S^T and dk = dA^T q + diag(to_end) v dS^T,
     with dA = (dO v^T) within, and dS the gradient of the state after the piece."""
     piece = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    head = tl.program_id(1).to(tl.int64)
     rows = tl.arange(0, D)
     start, size = tl.load(starts + piece), tl.load(sizes + piece)
     slope = tl.load(slopes + head)
@@ -223,7 +223,7 @@ def gradients_of_values(
 ):  # fmt: skip
     """dv = A^T dO + diag(to_end) k dS, with A = (q k^T) within."""
     piece = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
+    head = tl.program_id(1).to(tl.int64)
     rows = tl.arange(0, D)
     columns = tl.program_id(2) * E + tl.arange(0, E)
     start, size = tl.load(starts + piece), tl.load(sizes + piece)

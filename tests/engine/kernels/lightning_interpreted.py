@@ -5,6 +5,7 @@ TRITON_INTERPRET=1: `python -m tests.engine.kernels.lightning_interpreted`.
 """
 
 import json
+import tempfile
 
 import torch
 from torch import Tensor
@@ -68,7 +69,24 @@ def model_views() -> float:
     return head_error(actual, expected)
 
 
+def far_heads() -> float:
+    """Error where a head begins over 2^31 elements after the first, as 64 heads of 262,144 tokens
+    do; the memory between is a hole in a file."""
+    apart, tokens, dim = 2**30, 20, 16
+    with tempfile.NamedTemporaryFile() as file:
+        room = torch.from_file(file.name, shared=True, size=2 * apart + 4096, dtype=torch.float32)
+        generator = torch.Generator().manual_seed(1)
+        parts = []
+        for start in (0, 1024, 2048):
+            part = room.as_strided((1, 3, tokens, dim), (0, apart, dim, 1), start)
+            parts.append(part.copy_(torch.randn(part.shape, generator=generator)))
+        actual, _ = in_triton(*parts, SLOPES[:3])
+        expected, _ = reference.lightning_attention(*parts, SLOPES[:3])
+    return head_error(actual, expected)
+
+
 if __name__ == "__main__":
     measured = {name: errors(*case) for name, case in cases().items()}
     measured["views of one projection"] = {"output": model_views()}
+    measured["heads far apart"] = {"output": far_heads()}
     print(json.dumps(measured))

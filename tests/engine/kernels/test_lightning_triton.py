@@ -24,6 +24,7 @@ CASES = [
     "tree",
     "forest",
     "views of one projection",
+    "heads far apart",
 ]
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton exists for Linux only"
