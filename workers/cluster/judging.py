@@ -100,8 +100,8 @@ def finish(
     )
     if found is None:
         return None
-    played = [one for part in found for one in part]
-    said = report(played)
+    outcomes = [one for part in found for one in part]
+    said = report(outcomes)
     values = metrics(said, plan.prefix)
     values |= {f"{plan.prefix}demonstration_{k}": v for k, v in pending.demonstrations.items()}
     trainer_step = attempt.steps_before(pending.stage) + pending.step
@@ -120,7 +120,7 @@ def finish(
     kept = {
         **summary,
         "attempt": attempt.number,
-        "outcomes": [one.to_dict() for one in played],
+        "outcomes": [one.to_dict() for one in outcomes],
     }
     attempt.storage.write_json(path, kept)
     cut = list(parts(trials(outcomes)))
@@ -176,10 +176,10 @@ def gain(attempt: Attempt) -> dict[str, float]:
 def held_out(attempt: Attempt, index: int) -> list[Outcome] | None:
     """What the held-out tasks came to at the end of a stage, in the newest attempt that judged."""
     steps = attempt.ended_at(index)
-    return None if steps is None else outcomes(attempt, "held_out", index, steps)
+    return None if steps is None else kept_outcomes(attempt, "held_out", index, steps)
 
 
-def outcomes(attempt: Attempt, tasks: str, index: int, step: int) -> list[Outcome] | None:
+def kept_outcomes(attempt: Attempt, tasks: str, index: int, step: int) -> list[Outcome] | None:
     """What tasks came to after a step of a stage, in the newest attempt that played them."""
     for number in range(attempt.number, 0, -1):
         path = attempt.storage.fetch(outcomes_file(number, tasks, index, step))

@@ -200,7 +200,7 @@ def _owed(attempt: Attempt, index: int, step: int, stage: SampledStage) -> Pendi
     attempt that took the step did not live to report it."""
     if not step or not _is_due(attempt, step, stage):
         return None
-    if judging.outcomes(attempt, "quick", index, step) is not None:
+    if judging.kept_outcomes(attempt, "quick", index, step) is not None:
         return None
     return _start_quick(attempt, index, step)
 
