@@ -6,6 +6,7 @@ from webapp import health
 from webapp.api import api
 
 handler404 = "webapp.rest.problem_json.not_found"
+handler500 = "webapp.rest.problem_json.server_failed"
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),

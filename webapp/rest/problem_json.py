@@ -1,12 +1,15 @@
 """Errors as application/problem+json (RFC 9457), with the field path of each thing wrong."""
 
 import logging
+import sys
 from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.db import DataError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http.multipartparser import MultiPartParserError
+from django.template import loader
 from django.views.defaults import page_not_found
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, ValidationError
@@ -15,6 +18,7 @@ from webapp import logs
 from webapp.problems import FieldProblem, RefusedError
 
 logger = logging.getLogger(__name__)
+DATABASE_ERRORS = (OperationalError, InterfaceError)  # away, starting, or too slow
 
 
 def problem(
@@ -71,9 +75,12 @@ def answer_with_problems(api: NinjaAPI) -> None:
             return problem(error.status_code, f"The body is no JSON: {error.__cause__}")
         return problem(error.status_code, error.message)
 
+    def misformed(request: HttpRequest, error: Any) -> HttpResponse:
+        return problem(400, f"The body is no multipart form: {error}.")
+
     def bug(request: HttpRequest, error: Any) -> HttpResponse:
         logger.exception("%s %s failed", request.method, request.path)
-        return problem(500, "Something went wrong on our side; the log has it by its request id.")
+        return _failure(error)
 
     api.add_exception_handler(RefusedError, refused)
     api.add_exception_handler(Http404, absent)
@@ -83,6 +90,7 @@ def answer_with_problems(api: NinjaAPI) -> None:
     api.add_exception_handler(HttpError, other)
     api.add_exception_handler(DataError, unstorable)
     api.add_exception_handler(UnicodeEncodeError, unstorable)
+    api.add_exception_handler(MultiPartParserError, misformed)
     api.add_exception_handler(Exception, bug)
 
 
@@ -91,6 +99,25 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if request.path.startswith("/api/"):
         return problem(404, "There is no such path in this API.")
     return page_not_found(request, exception)
+
+
+def server_failed(request: HttpRequest) -> HttpResponse:
+    """Django's handler500: a problem below /api/, a page elsewhere; 503 without a database."""
+    failure = _failure(sys.exc_info()[1])
+    if request.path.startswith("/api/"):
+        return failure
+    page = loader.get_template("500.html").render({"status": failure.status_code})
+    return HttpResponse(page, status=failure.status_code, headers=_retry(failure.status_code))
+
+
+def _failure(error: BaseException | None) -> HttpResponse:
+    if isinstance(error, DATABASE_ERRORS):
+        return problem(503, "The database does not answer: ask again soon.", headers=_retry(503))
+    return problem(500, "Something went wrong on our side; the log has it by its request id.")
+
+
+def _retry(status: int) -> dict[str, str]:
+    return {"Retry-After": "2"} if status == 503 else {}
 
 
 def _path(location: tuple[Any, ...]) -> str:

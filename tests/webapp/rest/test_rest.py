@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import pytest
+from django.db import OperationalError, connection
 from django.test import Client
 from django.utils import timezone
 
@@ -164,6 +166,31 @@ def test_pages_allow_nothing_inline() -> None:
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
+
+
+def test_without_a_database_it_says_so_and_when_to_ask_again(api: Api, page: Client) -> None:
+    def gone(*given: Any) -> None:
+        raise OperationalError("the connection is lost")
+
+    page.raise_request_exception = False
+    with connection.execute_wrapper(gone):
+        answers = [api("GET", "runs"), page.get("/"), page.post("/api/v1/runs")]
+    for answer in answers:
+        assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+        assert b"The database does not answer" in answer.content
+    assert [one["Content-Type"].split(";")[0] for one in answers] == [
+        "application/problem+json",
+        "text/html",
+        "application/problem+json",
+    ]
+
+
+def test_a_broken_page_is_a_page_and_not_the_callers_fault(page: Client) -> None:
+    page.raise_request_exception = False
+    with mock.patch("webapp.accounts.access.visible", side_effect=KeyError("a bug")):
+        answer = page.get("/")
+    assert answer.status_code == 500
+    assert b"Something broke on the server" in answer.content and b"a bug" not in answer.content
 
 
 def test_the_schema_is_openapi_3_1(api: Api) -> None:
