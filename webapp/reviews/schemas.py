@@ -208,7 +208,7 @@ class FieldPart(Schema):
 
 
 class ImagePlace(Schema):
-    at: int = Field(ge=0, description="`start` of what is embedded")
+    at: int = Field(ge=0, lt=2**53, description="`start` of what is embedded")
 
 
 class SpanOut(Schema):
