@@ -11,6 +11,7 @@ run's log; no wait is without a limit (`limits`).
 import argparse
 import logging
 import random
+import re
 import signal
 import time
 from dataclasses import asdict, dataclass, field
@@ -35,6 +36,12 @@ from workers.cluster.run_format import OtherCodeError, check_format, notice, rea
 from workers.cluster.storage import RunStorage
 
 SHIP_IN_A_HURRY_S = 1.0
+ACTORS = {
+    "RolloutActor": "A rollout worker",
+    "TrainerActor": "A trainer",
+    "PoolActor": "The data pool",
+    "SynthesisActor": "The synthesis",
+}
 
 log = logging.getLogger("caravan.driver")
 
@@ -211,7 +218,9 @@ def reason(error: Exception) -> str:
     if isinstance(cause, NoBatchError):
         return str(cause)
     if isinstance(cause, RayActorError):
-        return f"An actor of the run died: {str(cause).splitlines()[0]}"
+        found = re.search(r"class_name: (\w+)", str(cause))
+        who = ACTORS.get(found[1] if found else "", "An actor of the run")
+        return f"{who} died. The log has more; resume goes on from the last checkpoint."
     return f"{type(cause).__name__}: {cause}"[:2000]
 
 

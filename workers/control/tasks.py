@@ -165,7 +165,8 @@ def _look_at_silence(silent: services.Silent) -> None:
     if job.is_live:
         services.mark_unreachable(silent)
     else:
-        word = job.message or f"Ray says it {job.status}"
+        state = f"Ray says {job.status}" if job.status else "Ray does not know it any more"
+        word = job.message or state
         services.mark_lost(silent, f"no heartbeat for {silent.silence_s:.0f} s; {word}")
 
 

@@ -33,7 +33,8 @@ class Ray:
 
     def status(self, submission_id: str) -> ray_jobs.Job:
         self._answer()
-        return ray_jobs.Job(self.jobs.get(submission_id), "what Ray says")
+        known = self.jobs.get(submission_id)
+        return ray_jobs.Job(known, "what Ray says" if known else "")
 
     def stop(self, submission_id: str) -> None:
         self._answer()
@@ -157,6 +158,7 @@ def test_it_loses_a_silent_run_only_on_rays_word(run: Run, ray: Ray, status: str
     ray.jobs[attempt.ray_job_id] = status  # type: ignore[assignment]
     tasks.reconcile()
     assert _state(run) == State.LOST
+    assert ("what Ray says" if status else "does not know it any more") in run.state_reason
 
 
 def test_it_calls_a_silent_run_unreachable_while_ray_says_it_runs(run: Run, ray: Ray) -> None:
