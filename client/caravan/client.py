@@ -285,17 +285,27 @@ class Client(JobCalls, PresetCalls, QueueCalls):
             body["project"] = project
         return dict(self.http.post("/reward-schemes", body))
 
+    @contextmanager
     def dataset_to_fill(
         self, name: str, kind: str = "", project: str | None = None
-    ) -> dict[str, Any]:
-        """The dataset with this name or id, or a new one of a kind. Raises RefusedError."""
+    ) -> Iterator[dict[str, Any]]:
+        """The dataset with this name or id, or a new one of a kind, which goes again where what
+        shall fill it is refused. Raises RefusedError."""
         rows = self.datasets(project)
         found = [one for one in rows if name == one["id"] or name.lower() == one["name"].lower()]
         if found and kind and kind != found[0]["kind"]:
             raise RefusedError(f"Dataset {name!r} holds {found[0]['kind']}, not {kind}.")
         if not found and not kind:
             raise RefusedError(f"{name!r} is a new dataset: say what it holds with --kind.")
-        return found[0] if found else self.create_dataset(name, kind, project)
+        if found:
+            yield found[0]
+            return
+        made = self.create_dataset(name, kind, project)
+        try:
+            yield made
+        except RefusedError:
+            self.http.delete(f"/datasets/{made['id']}")
+            raise
 
     def datasets(self, project: str | None = None, q: str = "") -> list[dict[str, Any]]:
         """By name; `q` is a part of it."""

@@ -80,8 +80,8 @@ class Reviewing:
     ) -> dict[str, Any]:
         """A version of a dataset, which is made where it is new: `kind` says then what it holds."""
         queue_id = self.queue_id(queue, project)
-        found = self.client.dataset_to_fill(dataset, kind, project)
-        return dict(self.http.post(f"/queues/{queue_id}/dataset", {"dataset": found["id"]}))
+        with self.client.dataset_to_fill(dataset, kind, project) as found:
+            return dict(self.http.post(f"/queues/{queue_id}/dataset", {"dataset": found["id"]}))
 
     def versions(self, queue: str, project: str | None = None) -> list[dict[str, Any]]:
         """Dataset versions made from the queue, with the runs that learn from them."""

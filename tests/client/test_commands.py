@@ -24,6 +24,10 @@ def test_it_lists_recipes(caravan: Caravan) -> None:
     assert "smoke" in caravan("recipes").stdout
 
 
+def test_it_shows_the_text_of_a_recipe(caravan: Caravan) -> None:
+    assert caravan("recipes", "show", "smoke").stdout.strip() == Path(SMOKE).read_text().strip()
+
+
 def test_it_launches_a_file_with_fields_replaced(caravan: Caravan) -> None:
     options = ["--set", "stages.1.steps=70", "--set", "stages.2.optimizer.lr=1e-3"]
     run = launch(caravan, *options, "--name", "mine", "--tag", "a", "--tag", "b")
@@ -78,6 +82,8 @@ def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
         (["rewards", "show", "nothing"], "no reward scheme 'nothing'"),
         (["rewards", "push", "absent.yaml"], "absent.yaml: No such file"),
         (["datasets", "pull", "nothing"], "no dataset 'nothing'"),
+        (["tokens", "revoke", "nothing"], "no token 'nothing' of yours"),
+        (["recipes", "show", "nothing"], "no preset 'nothing'"),
         (["datasets", "push", "new", "absent.jsonl"], "absent.jsonl: No such file"),
         (["tokens", "revoke", "tok_0"], "no such thing"),
         (["login"], "where Caravan is"),
@@ -199,6 +205,7 @@ def test_it_names_the_rows_that_are_wrong(caravan: Caravan, tmp_path: Path) -> N
     result = caravan("datasets", "push", "wrong", str(file), "--kind", "tasks")
     assert result.exit_code == 2
     assert "rows.2.prompt" in result.stderr and "rows.3" in result.stderr
+    assert "wrong" not in [one["name"] for one in as_json(caravan("datasets", "list", "--json"))]
 
 
 def test_a_token_does_what_its_scope_says(

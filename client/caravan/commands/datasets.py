@@ -52,8 +52,11 @@ def push(
     as_json: AsJson = False,
 ) -> None:
     """Upload a file as the next version; wrong rows are named and then nothing is stored."""
-    with file.open("rb") as rows, connect() as client:
-        dataset = client.dataset_to_fill(name, kind, project)
+    with (
+        file.open("rb") as rows,
+        connect() as client,
+        client.dataset_to_fill(name, kind, project) as dataset,
+    ):
         version = client.push_dataset(dataset["id"], file.name, rows, note)
     if as_json:
         emit({"dataset": dataset["id"], **version})

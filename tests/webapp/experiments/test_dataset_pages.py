@@ -84,6 +84,9 @@ def test_one_that_nothing_needs_goes_with_its_rows_and_its_number_is_not_given_a
 ) -> None:
     first, second = add(dataset, owner, PAIR), add(dataset, owner, PAIR, PAIR)
     assert Api(editor)("DELETE", f"datasets/{dataset.pk}/versions/2").status_code == 403
+    assert Api(editor)("DELETE", f"datasets/{dataset.pk}").status_code == 403
+    new = Api(editor)("POST", "datasets", {"name": "a slip", "kind": "tasks"}).json()["id"]
+    assert Api(editor)("DELETE", f"datasets/{new}").status_code == 204
     page.post(f"/datasets/{dataset.pk}/delete", {"number": "2"})
     remove_leftovers()
     assert not storage.has_blob(second.blob)

@@ -150,8 +150,10 @@ def delete_version(request: HttpRequest, dataset_id: str, number: int) -> Any:
 
 @router.delete("/datasets/{dataset_id}", response={204: None})
 def delete_dataset(request: HttpRequest, dataset_id: str) -> Any:
-    """Remove a dataset without versions. Admins only."""
-    dataset = _dataset(request, dataset_id, Role.ADMIN)
+    """Remove a dataset without versions. Admins only, unless it never had one."""
+    dataset = _dataset(request, dataset_id, Role.EDITOR)
+    if dataset.last_number > 0:
+        access.require(access.actor_of(request), dataset.project_id, Role.ADMIN)
     services.delete_dataset(dataset, access.actor_of(request).user)
     return Status(204, None)
 
