@@ -6,9 +6,10 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -139,10 +140,10 @@ def invite(
 @app.command(context_settings=PASS_ON)
 def manage(context: typer.Context) -> None:
     """Run a command of Django's, with the environment of this stack."""
-    _manage(*context.args)
+    raise typer.Exit(subprocess.run(**_managing(context.args), check=False).returncode)
 
 
-@app.command("seed-demo", context_settings=PASS_ON)
+@app.command("seed-demo", context_settings=PASS_ON, add_help_option=False)
 def seed_demo(context: typer.Context) -> None:
     """Fill a project with made-up runs to look at; --live lets one more run on."""
     _manage("seed_demo", *context.args)
@@ -226,6 +227,20 @@ def tour() -> None:
 
 
 def _manage(*arguments: str) -> None:
+    """Run a command of ours; what it refuses is said as all commands say it."""
+    done = subprocess.run(
+        **_managing(arguments), check=False, stderr=subprocess.PIPE, encoding="utf-8"
+    )
+    before, refused, reason = done.stderr.rpartition("CommandError: ")
+    if done.returncode != 0 and refused:
+        raise UserError(reason.strip())
+    sys.stderr.write(before + refused + reason)
+    if done.returncode != 0:
+        raise typer.Exit(done.returncode)
+
+
+def _managing(arguments: Sequence[str]) -> dict[str, Any]:
+    """How to run a management command in this stack. Raises UserError where none runs."""
     from workers.local import control
     from workers.local.stack import environment
 
@@ -234,9 +249,7 @@ def _manage(*arguments: str) -> None:
     if not control.is_running(places, "postgres"):
         raise UserError("Caravan is not running: start it with `caravan up`.")
     command = [sys.executable, "-m", "webapp.manage", *arguments]
-    done = subprocess.run(command, env={**os.environ, **surroundings}, check=False)
-    if done.returncode != 0:
-        raise typer.Exit(done.returncode)
+    return {"args": command, "env": {**os.environ, **surroundings}}
 
 
 def add_client_commands() -> None:

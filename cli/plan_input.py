@@ -84,8 +84,11 @@ def read_model(given: str) -> "Architecture":
 
 def read_spec(given: str) -> "ExperimentSpec":
     """The specification in a file, or of a recipe. Raises UserError."""
-    recipe = RECIPES / f"{given}.yaml"
-    return _read_spec(recipe if recipe.is_file() else Path(given))
+    recipe, path = RECIPES / f"{given}.yaml", Path(given)
+    if not recipe.is_file() and not path.exists():
+        known = ", ".join(sorted(file.stem for file in RECIPES.glob("*.yaml")))
+        raise UserError(f"There is no file {given}, and no such recipe: there are {known}.")
+    return _read_spec(recipe if recipe.is_file() else path)
 
 
 def _of_recipe(path: Path) -> "Architecture":

@@ -25,6 +25,12 @@ def plan(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["plan", "flops", *arguments])
 
 
+def test_it_names_the_recipes_where_there_is_no_such_one() -> None:
+    done = CliRunner().invoke(app, ["plan", "run", "nothing"])
+    assert isinstance(done.exception, UserError)
+    assert "no file nothing, and no such recipe: there are distil, kg-search" in str(done.exception)
+
+
 @pytest.mark.parametrize(
     ("asked", "tokens"),
     [

@@ -121,7 +121,10 @@ def own_token(actor: Actor, token_id: str) -> ApiToken:
     tokens = ApiToken.objects.filter(user=actor.user)
     if actor.token is not None and actor.token.project_id is not None:
         tokens = tokens.filter(project_id=actor.token.project_id)
-    return found_or_404(tokens.filter(pk=token_id).first())
+    found = tokens.filter(pk=token_id).first()
+    if found is None:
+        raise Http404(f"There is no token {token_id[:60]!r} of yours.")
+    return found
 
 
 def _follow(found: Model, way: str) -> str:

@@ -10,7 +10,7 @@ from caravan.commands.shared import AsJson, Project, command, connect, emit, sho
 
 app = typer.Typer(
     name="recipes",
-    help="List recipes and presets; save, show or delete a preset.",
+    help="List and show recipes and presets; save or delete a preset.",
     invoke_without_command=True,
 )
 Name = Annotated[str, typer.Argument(help="The preset's name or id.")]
@@ -55,10 +55,15 @@ def save(
 
 
 @command(app, "show")
-def show_(name: Name, project: Project = None, as_json: AsJson = False) -> None:
-    """Print a preset's text."""
+def show_(
+    name: Annotated[str, typer.Argument(help="A recipe's name, or a preset's name or id.")],
+    project: Project = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the text of a recipe or of a preset."""
     with connect() as client:
-        found = client.preset(name, project)
+        recipe = next((one for one in client.recipes() if one["name"] == name), None)
+        found = recipe or client.preset(name, project)
     if as_json:
         emit(found)
         return
@@ -66,11 +71,14 @@ def show_(name: Name, project: Project = None, as_json: AsJson = False) -> None:
 
 
 @command(app)
-def delete(name: Name, project: Project = None) -> None:
+def delete(name: Name, project: Project = None, as_json: AsJson = False) -> None:
     """Delete a preset; runs that were launched with it keep their specs."""
     with connect() as client:
         found = client.preset(name, project)
         client.delete_preset(found["id"])
+    if as_json:
+        emit({"id": found["id"], "deleted": True})
+        return
     print(f"The preset {found['name']!r} is deleted.")
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -40,10 +41,10 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[Any], Any]:
             except OSError as error:
                 if error.filename is None:
                     raise
-                fail(
-                    RefusedError(f"{error.filename}: {error.strerror}."),
-                    bool(options.get("as_json")),
-                )
+                # What is written stands under another name until it is whole.
+                path = re.sub(r"\.([^/]*)\.partial$", r"\1", str(error.filename))
+                refused = RefusedError(f"{path}: {error.strerror}.")
+                fail(refused, bool(options.get("as_json")))
 
         app.command(name)(spoken)
         return spoken
