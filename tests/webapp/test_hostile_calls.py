@@ -25,12 +25,12 @@ from tests.webapp.test_outsiders import (
     outsider,
     owner,
     people,
-    rest,
     signed_in,
     viewer,
     world,
 )
 from webapp.accounts.models import User
+from webapp.api import api as rest
 
 __all__ = ["outsider", "owner", "people", "viewer", "world"]
 CHECKOUT = Path(__file__).resolve().parents[2]
