@@ -85,7 +85,6 @@ def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
         (["tokens", "revoke", "nothing"], "no token 'nothing' of yours"),
         (["recipes", "show", "nothing"], "no preset 'nothing'"),
         (["datasets", "push", "new", "absent.jsonl"], "absent.jsonl: No such file"),
-        (["tokens", "revoke", "tok_0"], "no such thing"),
         (["login"], "where Caravan is"),
         (["login", "there"], "no address"),
     ],
