@@ -10,6 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from webapp.accounts.models import Project, User
+from webapp.experiments import services
 from webapp.experiments.models import Run
 from webapp.experiments.pages.run_columns import find_columns, picked_columns
 from webapp.monitoring.models import Series
@@ -57,6 +58,29 @@ def test_values_that_are_no_numbers_look_like_it(
     launch()
     text = text_of(page, project, "columns=m:own/score&sort=-own/score")
     assert '<span class="nan">NaN</span>' in text and 'class="none"' in text
+
+
+def test_the_picker_knows_fields_of_every_run_and_reads_no_spec(
+    project: Project, launch: Launcher
+) -> None:
+    oldest = launch(seed=3)
+    Run.objects.filter(pk=oldest.pk).update(spec={"gone": 1})  # it is not looked at again
+    with CaptureQueriesContext(connection) as queries:
+        found = {one.name for one in find_columns(project.pk, "workers")}
+    assert {"c:rollout.workers", "c:trainer.workers"} <= found
+    assert len(queries) == 2
+    assert not any('"experiments_run"."spec"' in query["sql"] for query in queries)
+
+
+def test_a_config_with_very_many_fields_keeps_the_first_of_them(
+    project: Project, owner: User
+) -> None:
+    config = {f"field_{number:05}": number for number in range(3_000)} | {"x" * 200: 1}
+    services.begin_external(project, owner, config, services.Launch(name="own"))
+    services.begin_external(project, owner, {"other": 1}, services.Launch(name="own"))
+    kept = set(project.config_fields.values_list("path", flat=True))
+    assert len(kept) == 2_000 + 1 and {"name", "config.field_00000", "config.other"} <= kept
+    assert max(map(len, kept)) <= 120
 
 
 def test_the_picker_is_searched_on_the_server(

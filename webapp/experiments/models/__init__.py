@@ -1,5 +1,6 @@
 """Experiments, runs and their attempts, jobs, reward schemes, datasets, checkpoints."""
 
+from webapp.experiments.models.fields import ConfigField
 from webapp.experiments.models.jobs import Job
 from webapp.experiments.models.runs import (
     ACTIVE_STATES,
@@ -29,6 +30,7 @@ __all__ = [
     "HEAVY_FIELDS",
     "Attempt",
     "Checkpoint",
+    "ConfigField",
     "Dataset",
     "DatasetVersion",
     "Experiment",

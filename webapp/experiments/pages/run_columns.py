@@ -11,7 +11,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
-from webapp.experiments.models import Run
+from webapp.experiments.models import ConfigField, Run
 from webapp.experiments.queries import flat_spec
 from webapp.monitoring.headline import HEADLINE
 from webapp.monitoring.models import Series
@@ -19,7 +19,7 @@ from webapp.monitoring.sparks import sparks
 
 MAX_COLUMNS = 24
 FIRST_UP = {"name", "state"}  # sorted ascending by the first click
-LOOKED_AT = 200  # newest runs whose metrics and fields the picker knows
+LOOKED_AT = 200  # newest runs whose metrics the picker knows
 MAX_FOUND = 30
 
 
@@ -130,17 +130,16 @@ def _usual(run: Run, column: Column) -> Any:
 
 
 def find_columns(project: str, text: str) -> list[Column]:
-    """Metrics and config fields of the project's newest runs whose name has every word."""
+    """Metrics of the project's newest runs, and config fields of any, whose name has every word."""
     words = text.lower().split()
     newest = Run.objects.filter(project=project).order_by("-created_at", "-pk")[:LOOKED_AT]
-    runs = list(newest.values_list("pk", "spec"))
-    names = Series.objects.filter(run__in=[pk for pk, _ in runs]).values_list("name", flat=True)
+    names = Series.objects.filter(run__in=newest.values("pk")).values_list("name", flat=True)
+    paths = ConfigField.objects.filter(project=project).values_list("path", flat=True)
     for word in words:
         names = names.filter(name__icontains=word)
-    paths = {path for _, spec in runs for path, _ in flat_spec(spec)}
-    fields = sorted(path for path in paths if all(word in path.lower() for word in words))
+        paths = paths.filter(path__icontains=word)
+    fields = sorted(paths.order_by("path")[: 20 * MAX_FOUND], key=_rank(text))
     metrics = sorted(set(names.order_by().distinct()[: 20 * MAX_FOUND]), key=_rank(text))
-    fields.sort(key=_rank(text))
     half = MAX_FOUND // 2
     shown = [f"m:{name}" for name in metrics[: max(half, MAX_FOUND - len(fields))]]
     shown += [f"c:{path}" for path in fields[: MAX_FOUND - len(shown)]]

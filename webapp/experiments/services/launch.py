@@ -14,6 +14,7 @@ from webapp.accounts.models import Project, User
 from webapp.accounts.services import first_admin
 from webapp.experiments import recipes
 from webapp.experiments.models import Attempt, Checkpoint, Experiment, Run
+from webapp.experiments.services.config_fields import keep_config_fields
 from webapp.experiments.services.dry_runs import tried_spec
 from webapp.experiments.services.edit import clean_tags
 from webapp.experiments.services.fork import check_start, lock_checkpoint
@@ -127,10 +128,12 @@ def create_run(
     *,
     name: str,
     tags: list[str],
+    spec: dict[str, Any],
     **fields: Any,
 ) -> Run:
     """The row of a new run, numbered within its project."""
     project = experiment.project
+    keep_config_fields(project, spec)
     return Run.objects.create(
         project=project,
         experiment=experiment,
@@ -139,6 +142,7 @@ def create_run(
         notes=launch.notes,
         tags=clean_tags(tags),
         created_by=user,
+        spec=spec,
         **fields,
     )
 
