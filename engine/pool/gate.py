@@ -48,7 +48,8 @@ class Gate:
         self._reason = self._excess(categories[:batch])
         if now - self._waiting_since < self.max_wait_s:
             return Decision(None, now - self._waiting_since)
-        rest = [index for index in range(len(categories)) if index not in set(chosen)]
+        kept = set(chosen)
+        rest = [index for index in range(len(categories)) if index not in kept]
         waited = self.forget_wait(now)
         text = f"training went on after {_seconds(waited)}: {self._reason}"
         return Decision(sorted(chosen + rest[: batch - len(chosen)]), waited, text)

@@ -59,7 +59,7 @@ def _take_steps(attempt: Attempt, index: int, stage: SampledStage) -> int | None
             attempt.enter(index, step - 1)
             asked_at = time.monotonic()
             try:
-                batch = _next_batch(attempt, step)
+                batch = _next_batch(attempt, step, quick)
             except NoBatchError:
                 _checkpoint(attempt, index, step - 1)
                 raise
@@ -141,8 +141,9 @@ def _publish(attempt: Attempt) -> None:
     attempt.crew.wait([call], limits.CALL_S, "the pool to take the weights")
 
 
-def _next_batch(attempt: Attempt, step: int) -> Batch | None:
-    """The groups of a step; None where the end was asked for. A pause spends none of the limit."""
+def _next_batch(attempt: Attempt, step: int, playing: Pending | None) -> Batch | None:
+    """The groups of a step; None where the end was asked for. Neither a pause spends any of the
+    limit, nor an evaluation that the rollout workers are at: it has one of its own."""
     left = float(limits.BATCH_S)
     while not attempt.control.wants_end:
         asked_at = time.monotonic()
@@ -150,7 +151,8 @@ def _next_batch(attempt: Attempt, step: int) -> Batch | None:
         batch: Batch | None = attempt.crew.wait([call], limits.CALL_S, "the pool")[0]
         if batch is not None:
             return batch
-        if not (attempt.control.latches.rollouts or attempt.control.latches.training):
+        paused = attempt.control.latches.rollouts or attempt.control.latches.training
+        if not paused and (playing is None or playing.is_done()):
             left -= time.monotonic() - asked_at
         if left <= 0:
             call = attempt.crew.pool.snapshot.remote()

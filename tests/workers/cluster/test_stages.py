@@ -1,10 +1,15 @@
-"""What a stage that is taken up again owes of what the attempt before it had begun."""
+"""What a stage waits for, and what one that is taken up again owes of the attempt before it."""
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from engine.spec import ExperimentSpec, RlStage, SynthesiseStage
-from workers.cluster import judging, stages
+from workers.cluster import judging, limits, stages
 from workers.cluster.attempt import Attempt
+from workers.cluster.control import Latches
+from workers.cluster.crew import LimitError
 from workers.cluster.storage import RunStorage
 
 STAGE = RlStage(steps=30)
@@ -34,3 +39,47 @@ def test_an_evaluation_that_nobody_lived_to_report_is_played_again(
     monkeypatch.setattr(judging, "start", lambda attempt, plan, index, step: begun.append(step))
     stages._owed(attempt, 1, step, STAGE)
     assert begun == owed
+
+
+class Answers:
+    """A pool that gives these batches, one at each question; then it is asked what it holds."""
+
+    def __init__(self, *batches: str | None) -> None:
+        self.batches = list(batches)
+        self.pool = self.take = self.snapshot = self
+
+    def remote(self, *arguments: Any) -> None:
+        pass
+
+    def wait(self, refs: Any, limit_s: float, what: str) -> list[Any]:
+        held = {"waiting": 1, "produced": 2, "discarded": {}}
+        return [self.batches.pop(0) if self.batches else held]
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch, *batches: str | None, latches: Latches, playing: Any
+) -> Any:
+    monkeypatch.setattr(limits, "BATCH_S", 1e-9)
+    control = SimpleNamespace(wants_end=False, latches=latches)
+    attempt: Any = SimpleNamespace(control=control, crew=Answers(*batches))
+    return stages._next_batch(attempt, 5, playing)
+
+
+@pytest.mark.parametrize(
+    ("latches", "playing"),
+    [
+        (Latches(rollouts=True), None),
+        (Latches(training=True), None),
+        (Latches(), SimpleNamespace(is_done=lambda: False)),
+    ],
+)
+def test_neither_a_pause_nor_an_evaluation_spends_the_time_for_a_batch(
+    monkeypatch, latches, playing
+):
+    assert asked(monkeypatch, None, None, "batch", latches=latches, playing=playing) == "batch"
+
+
+@pytest.mark.parametrize("playing", [None, SimpleNamespace(is_done=lambda: True)])
+def test_a_batch_that_does_not_come_ends_the_wait_with_what_the_pool_holds(monkeypatch, playing):
+    with pytest.raises(LimitError, match="No batch for step 5 .* 1 groups wait, 2 were produced"):
+        asked(monkeypatch, None, latches=Latches(), playing=playing)
