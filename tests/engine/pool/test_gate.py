@@ -34,10 +34,15 @@ def test_it_goes_on_after_the_longest_wait():
     gate = Gate({A: 0.5, B: 0.5}, max_wait_s=30)
     assert gate.decide([A, A, A, B], 4, now=0.0).take is None
     assert gate.decide([A, A, A, B], 4, now=29.9).take is None
-    decision = gate.decide([A, A, A, B], 4, now=30.0)
+    decision = gate.decide([A, A, A, B, A], 4, now=30.0)
     assert decision.take == [0, 1, 2, 3]
     assert decision.text == "training went on after 30 s: 3 hops 75% > 50%"
     assert gate.decide([A, A, B, B], 4, now=40.0).text == "", "the wait starts afresh"
+
+
+def test_it_names_the_category_that_is_furthest_over_its_share():
+    gate = Gate({A: 0.7, B: 0.05}, max_wait_s=0)
+    assert gate.decide([A] * 8 + [B] * 2, 10, now=0.0).text.endswith("4 hops 20% > 5%")
 
 
 def test_a_pause_spends_none_of_the_wait():
@@ -57,6 +62,8 @@ def test_it_starts_what_is_furthest_below_its_share():
     gate = Gate({A: 0.25, B: 0.75}, 30)
     assert gate.next_category({A: 1, B: 2}) == B
     assert gate.next_category({A: 1, B: 4}) == A
+    assert Gate({A: 0.5, B: 0.5}, 30).next_category({A: 1}) == B, "of which there is none"
+    assert Gate({A: 0.0, B: 1.0}, 30).next_category({}) == B, "what may have no share never"
     assert Gate({}, 30).next_category({A: 1}) is None
 
 
