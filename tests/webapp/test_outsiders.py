@@ -77,9 +77,9 @@ PLAIN = """
     min_reward name names newest node note notes notices number outcome overrides page pause
     place pools position preview priority purpose q query question read recipe record remove
     replace resolved reviews_per_item role rollouts rubric sample sampled scope scores search
-    seed series shared since size sort space span spec start state step steps stop_reason style
-    subject success tag tags task tasks temperature text to token tokens training trials unread
-    url version
+    seed seeds series shared since size sort space span spec start state step steps stop_reason
+    style subject success tag tags task tasks temperature text to token tokens training trials
+    unread url version
 """
 
 

@@ -9,7 +9,10 @@ from django.db.models import Count
 from webapp.experiments.models import Checkpoint, Dataset, Experiment, Preset, RewardScheme, Run
 from webapp.monitoring.models import Point, RunEvent, Series
 from webapp.monitoring.seed import scale
+from webapp.monitoring.seed.sweeps import BEST_LR, LR
 from webapp.reviews.models import Comment, Queue, Trajectory, Verdict
+from webapp.sweeps.models import Sweep
+from webapp.sweeps.queries import sweep_detail
 
 
 def seed(**options) -> str:
@@ -20,7 +23,8 @@ def seed(**options) -> str:
 
 def test_it_leaves_something_of_every_kind(owner) -> None:
     seed(runs=2)
-    assert Run.objects.filter(tags__contains=["demo"]).count() == 2
+    demo = Run.objects.filter(tags__contains=["demo"])
+    assert demo.filter(trial_run=None).count() == 2
     kinds = set(RunEvent.objects.values_list("kind", flat=True))
     assert {"pool", "spans", "log", "tree", "clock", "decision", "evaluation"} <= kinds
     made = (
@@ -39,9 +43,29 @@ def test_it_leaves_something_of_every_kind(owner) -> None:
 
 def test_a_second_time_it_adds_runs_only(owner) -> None:
     seed(runs=1)
-    before = Queue.objects.count()
+    before = Queue.objects.count(), Sweep.objects.count()
     seed(runs=1)
-    assert (Run.objects.count(), Queue.objects.count()) == (2, before)
+    assert Run.objects.filter(trial_run=None).count() == 2
+    assert (Queue.objects.count(), Sweep.objects.count()) == before
+
+
+def test_its_sweeps_are_what_tpe_and_asha_make_of_made_up_runs(owner) -> None:
+    seed(runs=1)
+    paused, ended = Sweep.objects.order_by("-created_at")
+    assert (paused.state, ended.state) == ("paused", "finished")
+    found = sweep_detail(ended)
+    assert found.counts.keys() == {"complete", "pruned"} and found.launched == 12
+    assert found.rungs[0].arrived == 12
+    best = found.best
+    assert best is not None and best.params[LR] == pytest.approx(BEST_LR, rel=2)
+    over_seeds = sweep_detail(paused)
+    assert over_seeds.counts == {"complete": 4} and over_seeds.best.band is not None
+    assert not Run.objects.filter(ended_at=None).exists()
+    oldest = Run.objects.filter(trial_run=None).earliest("created_at")
+    assert (
+        Run.objects.filter(trial_run__isnull=False).latest("created_at").created_at
+        < oldest.created_at
+    )
 
 
 def test_it_keeps_off_a_database_with_real_runs(owner, run) -> None:
@@ -49,7 +73,7 @@ def test_it_keeps_off_a_database_with_real_runs(owner, run) -> None:
         seed(runs=1)
     assert Run.objects.count() == 1
     seed(runs=1, beside_real_runs=True)
-    assert Run.objects.count() == 2
+    assert Run.objects.filter(trial_run=None).count() == 2
 
 
 def test_the_sizes_are_those_of_the_bars() -> None:

@@ -69,10 +69,14 @@ def begin(
     """Launch a run and take its attempt at once, so that no worker submits it to Ray."""
     with transaction.atomic():
         run = services.launch_run(project, user, spec, launch)
-        claim = services.claim(run.attempts.get().pk)
-        assert claim is not None, "another run of the project is at work: raise its limit"
-        token = services.redeem(claim.attempt_id, claim.ticket).token
-    return Driver(run, token, curves.course(seed), at)
+        return take(run, curves.course(seed), at)
+
+
+def take(run: Run, course: curves.Course, at: float) -> Driver:
+    """Claim and redeem the newest attempt of a queued run, as its driver does."""
+    claim = services.claim(run.attempts.order_by("-number")[0].pk)
+    assert claim is not None, "another run of the project is at work: raise its limit"
+    return Driver(run, services.redeem(claim.attempt_id, claim.ticket).token, course, at)
 
 
 def play(driver: Driver, rl_steps: int = RL_STEPS) -> Iterator[None]:
@@ -92,8 +96,8 @@ def backdate(driver: Driver, started: float, ended: float | None) -> None:
     """What the services stamped with the present moment belongs into the past."""
     start = datetime.fromtimestamp(started, UTC)
     stop = datetime.fromtimestamp(ended, UTC) if ended else None
-    for model, key in ((Run, driver.run.pk), (Attempt, driver.run.attempts.get().pk)):
-        model.objects.filter(pk=key).update(created_at=start, started_at=start, ended_at=stop)
+    for rows in (Run.objects.filter(pk=driver.run.pk), Attempt.objects.filter(run=driver.run)):
+        rows.update(created_at=start, started_at=start, ended_at=stop)
 
 
 def _stage(driver: Driver, index: int, name: str, state: str, step: int, steps: int) -> None:
@@ -122,7 +126,7 @@ def _cold_start(driver: Driver) -> Iterator[None]:
             yield
     _evaluate(driver, 1, SFT_STEPS, SFT_STEPS, 0)
     _stage(driver, 1, "sft", "done", SFT_STEPS, SFT_STEPS)
-    _checkpoint(driver, 1, SFT_STEPS, 1, final=True)
+    checkpoint(driver, 1, SFT_STEPS, 1, final=True)
     driver.log("trainer-0", f"cold start ends with loss {0.36:.2f}")
     yield
 
@@ -160,7 +164,7 @@ def _reinforce(driver: Driver, steps: int) -> Iterator[None]:
             _trajectories(driver, step)
         if step % 10 == 9:
             _evaluate(driver, 2, step + 1, at_trainer, step + 1)
-            _checkpoint(driver, 2, at_trainer, step + 2, parent=_path(SFT_STEPS))
+            checkpoint(driver, 2, at_trainer, step + 2, parent=_path(SFT_STEPS))
         if step % 5 == 0:
             driver.log("driver", f"step {step}: completion {driver.course.completion(step):.3f}")
         if driver.course.collapse_at == step:
@@ -189,7 +193,7 @@ def _path(step: int) -> str:
     return f"checkpoints/step-{step:06d}"
 
 
-def _checkpoint(
+def checkpoint(
     driver: Driver, stage: int, step: int, version: int, *, final: bool = False, parent: str = ""
 ) -> None:
     files = {

@@ -20,7 +20,7 @@ from webapp.experiments.models import Run
 from webapp.experiments.recipes import recipe
 from webapp.experiments.services import Launch
 from webapp.monitoring.ingest.devices import store_devices
-from webapp.monitoring.seed import curves, driver, people, scale
+from webapp.monitoring.seed import curves, driver, people, scale, sweeps
 from webapp.problems import RefusedError
 
 NOTES = """Does a wider gate keep the pool fresh?
@@ -69,6 +69,8 @@ class Command(BaseCommand):
             self._devices()
             if ended and not project.datasets.exists():
                 people.furnish(project, _admin(), _best(ended))
+            if ended and not project.sweeps.exists():
+                sweeps.make(project, _admin(), self._spec(0), days=2 + options["runs"] / 4)
             if options["scale"] is not None:
                 sizes = scale.Sizes.of(options["scale"])
                 scale.make(project, _admin(), self._spec(0), sizes, self.stdout.write)
