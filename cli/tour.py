@@ -47,6 +47,7 @@ PICTURES = {
     "queue": "/queues/{queue}/",
     "rewards": "/rewards/{scheme}/?version=2&against=1",
     "dataset": "/datasets/{dataset}/",
+    "sweep": "/sweeps/{sweep}/",
     "sweeps": "/projects/{project}/sweeps/new",
     "cluster": "/projects/{project}/cluster/",
     "jobs": "/projects/{project}/jobs/",
@@ -94,6 +95,7 @@ def _ids(place: Place) -> dict[str, str]:
     group = max(groups, key=lambda rows: len({row["success"] for row in rows}))
     schemes = place.api("reward-schemes", project=project)["items"]
     datasets = place.api("datasets", project=project)["items"]
+    sweeps = place.api("sweeps", project=project)["items"]
     return {
         "project": project,
         "run": run["id"],
@@ -104,6 +106,7 @@ def _ids(place: Place) -> dict[str, str]:
             "id"
         ],
         "queue": queue["id"],
+        "sweep": next(one["id"] for one in sweeps if one["state"] == "finished"),
         "scheme": next(one["id"] for one in schemes if one["name"] == "strict format"),
         "dataset": next(one["id"] for one in datasets if one["name"] == "held-out questions"),
     }

@@ -35,7 +35,7 @@ SPACE = [
 ENDED: Plan = {
     "method": "tpe",
     "space": SPACE,
-    "budget": {"trials": 12},
+    "budget": {"trials": 10},
     "at_once": 4,
     "halving": {"min_steps": MIN_STEPS, "factor": FACTOR},
 }
@@ -80,7 +80,7 @@ def _play(
     while True:
         services.step_sweep(sweep.pk)
         sweep.refresh_from_db()
-        if sweep.state == "running" and sweep.trials.count() == pause_after:
+        if sweep.state == "running" and sweep.trials.count() >= (pause_after or math.inf):
             services.pause_sweep(sweep.pk, user)
         at_work = list(
             Run.objects.filter(
