@@ -1,6 +1,7 @@
 """Our sampler: its log-probs are the trainer's, state is kept, and weights change in between."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from torch import Tensor
 from engine.models.hybrid import HybridForCausalLM
 from engine.models.hybrid.decode import Decoder
 from engine.models.logprobs import token_logprobs
-from engine.records.trajectory import Segment, Trajectory
+from engine.records.trajectory import Segment, StopReason, Trajectory
 from engine.rollout.agent_loop import AgentLoop
+from engine.rollout.draw import draw
 from engine.rollout.torch_sampler import TorchSampler
 
 
@@ -126,6 +128,33 @@ def test_it_draws_from_the_distribution_that_it_reports(world) -> None:
     for token, chance in zip(likely.indices.tolist(), likely.values.tolist(), strict=True):
         deviation = (chance * (1 - chance) / draws) ** 0.5
         assert abs(counts.get(token, 0) / draws - chance) < 5 * deviation
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_one_row_that_is_no_distribution_harms_no_other(value: float) -> None:
+    logits = torch.randn(3, 12, generator=torch.Generator().manual_seed(0))
+    spoilt = logits.clone()
+    spoilt[1, 4] = value
+    for temperature in (1.0, 0.0):
+        drawn = [
+            draw(one, [temperature] * 3, torch.Generator().manual_seed(1))
+            for one in (logits, spoilt)
+        ]
+        (tokens, logprobs), (with_it, its_logprobs) = drawn
+        assert [with_it[0], with_it[2]] == [tokens[0], tokens[2]]
+        assert [its_logprobs[0], its_logprobs[2]] == [logprobs[0], logprobs[2]]
+        assert not math.isfinite(its_logprobs[1]) and 0 <= with_it[1] < 12
+
+
+def test_episodes_of_weights_that_are_no_numbers_end_with_a_word(world) -> None:
+    model = world.policy()
+    with torch.no_grad():
+        model.norm.weight[:] = float("nan")
+    loop = world.loop(model)
+    loop.submit(world.tasks[0], "g", copies=3)
+    trajectories = play(loop)
+    assert [one.stop_reason for one in trajectories] == [StopReason.INFRA_ERROR] * 3
+    assert all("not finite" in one.reward.problem for one in trajectories)
 
 
 def test_temperature_zero_takes_the_likeliest_token(world) -> None:
