@@ -78,6 +78,7 @@ class OpenAiSampler:
         return opened
 
     def extend(self, sequence: int, ids: Sequence[int], max_tokens: int) -> None:
+        self._refuse_inside_turn(sequence)
         context = self._contexts[sequence]
         context += ids
         future = self._threads.submit(
@@ -120,6 +121,10 @@ class OpenAiSampler:
         return finished
 
     def close(self, sequence: int) -> None:
+        self._refuse_closed(sequence)
+        for future, one in self._turns.items():
+            if one == sequence:
+                future.cancel()  # where it still waits for a thread
         del self._contexts[sequence], self._temperatures[sequence]
         self._marks = {mark: one for mark, one in self._marks.items() if one[0] != sequence}
 
@@ -134,9 +139,12 @@ class OpenAiSampler:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def _refuse_inside_turn(self, sequence: int) -> None:
+    def _refuse_closed(self, sequence: int) -> None:
         if sequence not in self._contexts:
             raise RuntimeError(f"sequence {sequence} is not open")
+
+    def _refuse_inside_turn(self, sequence: int) -> None:
+        self._refuse_closed(sequence)
         if sequence in self._turns.values():
             raise RuntimeError(f"sequence {sequence} is inside a turn")
 

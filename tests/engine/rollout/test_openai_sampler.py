@@ -136,6 +136,22 @@ def test_closed_sequences_make_room_and_their_turns_are_dropped() -> None:
     sampler.shut_down()
 
 
+def test_a_sequence_has_one_turn_at_a_time_and_none_once_it_is_closed() -> None:
+    server = Server()
+    sampler = make_sampler(server)
+    (sequence,) = sampler.open([1, 2], 1, 5, 1.0)
+    with pytest.raises(RuntimeError, match=f"sequence {sequence} is inside a turn"):
+        sampler.extend(sequence, [4], 5)
+    turns_of(sampler, 1)
+    sampler.extend(sequence, [4], 5)
+    turns_of(sampler, 1)
+    assert [one["prompt"] for one in server.requests] == [[1, 2], [1, 2, 3, END, 4]]
+    sampler.close(sequence)
+    for late in (lambda: sampler.extend(sequence, [4], 5), lambda: sampler.close(sequence)):
+        with pytest.raises(RuntimeError, match=f"sequence {sequence} is not open"):
+            late()
+
+
 def test_it_goes_on_from_marks_with_the_ids_of_their_boundary() -> None:
     server = Server()
     sampler = make_sampler(server)
