@@ -6,29 +6,6 @@ from typing import Any
 from webapp.experiments.models import Job
 from webapp.reviews.models import Trajectory
 
-WIDTH, HEIGHT = 600, 160  # of the drawing, in its own units
-GAP = 4  # between two bins
-
-
-@dataclass(frozen=True)
-class Bar:
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True)
-class Bin:
-    """One bin of both distributions: counts, and the bars that stand for them."""
-
-    low: float
-    high: float
-    old: int
-    new: int
-    old_bar: Bar
-    new_bar: Bar
-
 
 @dataclass(frozen=True)
 class ChangeRow:
@@ -46,31 +23,13 @@ class ChangeRow:
         return self.new - self.old
 
 
-def histogram(result: dict[str, Any]) -> list[Bin]:
-    """Bars side by side, as high as their share of the larger distribution's fullest bin."""
-    edges = result["edges"]
-    old, new = result["old"]["counts"], result["new"]["counts"]
-    most = max([*old, *new], default=0)
-    if not most:
+def histogram(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Both distributions on the same bins: {low, high, counts: [before, now]}; empty: no reward."""
+    edges, old, new = result["edges"], result["old"]["counts"], result["new"]["counts"]
+    if not any([*old, *new]):
         return []
-    slot = WIDTH / len(old)
-    width = (slot - GAP) / 2
-
-    def bar(place: int, count: int, second: bool) -> Bar:
-        height = HEIGHT * count / most
-        return Bar(place * slot + GAP / 2 + width * second, HEIGHT - height, width, height)
-
-    return [
-        Bin(
-            edges[place],
-            edges[place + 1],
-            old[place],
-            new[place],
-            bar(place, old[place], False),
-            bar(place, new[place], True),
-        )
-        for place in range(len(old))
-    ]
+    bins = zip(edges, edges[1:], old, new, strict=False)
+    return [{"low": low, "high": high, "counts": [a, b]} for low, high, a, b in bins]
 
 
 def changes(job: Job, side: str) -> list[ChangeRow]:

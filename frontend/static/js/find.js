@@ -29,7 +29,7 @@ export function optionOf(row) {
 
 /** A field that does so. @param {string} path of the API, with a query @param {string} fills selector @param {string} label */
 export function finder(path, fills, label) {
-  const field = h("input", { class: "input medium", type: "search", autocomplete: "off", spellcheck: "false", "data-find": path, "data-fills": fills, placeholder: t("Part of the name, or a number"), "aria-label": label });
+  const field = h("input", { class: "input medium", type: "search", autocomplete: "off", spellcheck: "false", "data-find": path, "data-fills": fills, placeholder: t("Name or number"), "aria-label": label });
   return h("div", { class: "row" }, field, h("span", { class: "small muted", role: "status", "data-found": true }));
 }
 

@@ -132,7 +132,6 @@ def one(request: HttpRequest, job: Job) -> HttpResponse:
         "name": asked.definition["name"],
         "values": scheme_form.flat(asked.definition),
         "histogram": backtest_view.histogram(job.result),
-        "highest": max(job.result["edges"], default=None),
         "gainers": backtest_view.changes(job, "gainers"),
         "losers": backtest_view.changes(job, "losers"),
         "version": _version(job, asked),

@@ -25,7 +25,6 @@ from webapp.reviews.models import Trajectory
 
 SAMPLES = 20
 MOST_TEXT = 100_000  # characters of a row
-WIDTH, HEIGHT = 300, 90  # px of the drawing of difficulties
 KINDS = ("tasks", "trajectories", "pairs", "step_labels")
 
 
@@ -132,7 +131,10 @@ def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
         "learners": learners_of(shown) if shown else [],
         "learns_as": learner_of(shown) if shown else "",
         "categories": _bars(shown.categories.items()) if shown else [],
-        "difficulties": _histogram(shown.difficulties) if shown else None,
+        "difficulties": [
+            {"low": low, "high": high, "counts": [rows]}
+            for low, high, rows in (shown.difficulties if shown else ())
+        ],
         "samples": _samples(dataset, shown, start) if shown else [],
         "start": start,
         "previous": max(0, start - SAMPLES) if start else None,
@@ -179,33 +181,3 @@ def _bars(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int, float]]:
     found = list(counts)
     most = max((count for _, count in found), default=0)
     return [(name, count, 100 * count / most) for name, count in found]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A bar of the drawing, in px, and what stands below it."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    label: str
-    rows: int
-
-
-def _histogram(bars: list[tuple[float, float, int]]) -> list[Column] | None:
-    """None where no row says how difficult it is."""
-    if not bars:
-        return None
-    most, step = max(rows for _, _, rows in bars), WIDTH / len(bars)
-    return [
-        Column(
-            round(step * place + 1, 1),
-            round(HEIGHT * (1 - rows / most), 1),
-            round(step - 2, 1),
-            round(HEIGHT * rows / most, 1),
-            f"{low:g}" if low == high else f"{low:.3g}–{high:.3g}",
-            rows,
-        )
-        for place, (low, high, rows) in enumerate(bars)
-    ]

@@ -1,6 +1,7 @@
 /** Pool: what waits against its target, how stale it is, where everything went, why training waited. */
 
 import { api } from "../api.js";
+import { histogram } from "../charts/histogram.js";
 import { Plot } from "../charts/plot.js";
 import { seriesColour, colour } from "../charts/palette.js";
 import { h, one, pageData, svg } from "../dom.js";
@@ -87,17 +88,9 @@ function bar(share, fillColour, mark) {
 /** @param {Snapshot} now */
 function staleness(now) {
   const limit = Math.max(data.limit, ...Object.keys(now.staleness).map(Number));
-  const counts = Array.from({ length: limit + 1 }, (_, i) => now.staleness[String(i)] ?? 0);
-  const most = Math.max(1, ...counts);
   if (!sum(now.staleness)) return fill("pool-staleness", h("p", { class: "muted" }, t("Nothing waits.")));
-  fill("pool-staleness", h("div", { class: "histogram" }, ...counts.map((count, age) =>
-    h("div", { class: `histogram-bar${age > data.limit ? " over" : ""}` }, h("span", { class: "small" }, count ? number(count) : "0"), column(count / most), h("span", { class: "small muted" }, age)))),
-    h("p", { class: "hint" }, t("Nothing above %(n)s is trained on.", { n: data.limit })));
-}
-
-/** @param {number} share */
-function column(share) {
-  return svg("svg", { viewBox: "0 0 10 60", preserveAspectRatio: "none", class: "vbar", "aria-hidden": "true" }, svg("rect", { y: 60 - 60 * share, width: 10, height: 60 * share }));
+  const bins = Array.from({ length: limit + 1 }, (_, age) => ({ low: age, high: age, counts: [now.staleness[String(age)] ?? 0], over: age > data.limit }));
+  fill("pool-staleness", histogram(bins, t("Groups by staleness")), h("p", { class: "hint" }, t("Nothing above %(n)s is trained on.", { n: data.limit })));
 }
 
 /** @param {Snapshot} now @param {number} gone */
