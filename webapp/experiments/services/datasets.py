@@ -1,9 +1,11 @@
 """Datasets: immutable versions of JSON lines. Every wrong row of an upload is named."""
 
+import codecs
 import hashlib
 import json
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from math import isfinite
+from typing import IO, Any, Literal, NoReturn
 
 import zstandard
 from django.db import IntegrityError, transaction
@@ -121,9 +123,25 @@ def add_dataset_version(
 
 def upload_version(dataset: Dataset, user: User, file: Any, note: str = "") -> DatasetVersion:
     """The next version, from an uploaded file of JSON lines or Parquet. Raises RefusedError."""
-    lines = rows_of_parquet(file) if is_parquet(file) else file
+    lines = rows_of_parquet(file) if is_parquet(file) else _lines(file)
     source = {"kind": "upload", "file": (file.name or "")[:200]}
     return add_dataset_version(dataset, user, lines, source=source, note=note)
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes | BadRow]:
+    """Lines of an uploaded file. Of one that is too long no more than a row is held."""
+    file.seek(0)
+    mark = file.read(len(codecs.BOM_UTF8))  # some editors begin a file with it
+    if mark != codecs.BOM_UTF8:
+        file.seek(0)
+    while line := file.readline(MAX_ROW_BYTES + 1):
+        size = len(line)
+        while not line.endswith(b"\n") and (rest := file.readline(MAX_ROW_BYTES)):
+            line, size = rest, size + len(rest)
+        if size > MAX_ROW_BYTES + 1:
+            yield BadRow(_too_long(size))
+        else:
+            yield line
 
 
 def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, Spread]:
@@ -152,9 +170,8 @@ def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, Sp
         spread.add(found)
         pieces.append(compressor.compress(line + b"\n"))
     if problems:
-        raise RefusedError(
-            f"{len(problems)} problems were found; nothing was stored.", problems[:MAX_PROBLEMS]
-        )
+        count = "1 problem was" if len(problems) == 1 else f"{len(problems)} problems were"
+        raise RefusedError(f"{count} found; nothing was stored.", problems[:MAX_PROBLEMS])
     if not rows:
         raise RefusedError(
             "There are no rows in this file: one JSON object a line is expected, or Parquet."
@@ -168,9 +185,14 @@ def _problems(
     """The row, or what is wrong with it."""
     path = f"rows.{number}"
     if len(line) > MAX_ROW_BYTES:
-        return [FieldProblem(path, f"The row has {len(line):,} bytes, at most 16 MiB fit.")]
+        return [FieldProblem(path, _too_long(len(line)))]
     try:
-        data = json.loads(line)
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        at = f"byte {error.start + 1} is {line[error.start]:#04x}"
+        return [FieldProblem(path, f"This is no UTF-8: {at}. Save the file as UTF-8.")]
+    try:
+        data = json.loads(text, parse_constant=_no_number, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         return [FieldProblem(path, f"This is no JSON: {error}")]
     try:
@@ -180,6 +202,18 @@ def _problems(
             FieldProblem(".".join([path, *map(str, item["loc"])]), item["msg"])
             for item in error.errors(include_url=False, include_context=False)
         ]
+
+
+def _too_long(size: int) -> str:
+    return f"The row has {size:,} bytes, at most 16 MiB fit."
+
+
+def _finite(text: str) -> float:
+    return value if isfinite(value := float(text)) else _no_number(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text[:40]} is no finite number; write null for one that is missing")
 
 
 @transaction.atomic
