@@ -112,7 +112,7 @@ class Client(JobCalls, PresetCalls, QueueCalls):
     def evaluate(self, checkpoint: str, **wanted: Any) -> dict[str, Any]:
         """Judge a checkpoint in a run of its own. The new run.
 
-        `wanted`: tasks ("held_out" or "quick"), hops, number, trials, temperature, name.
+        `wanted`: tasks ("held_out" or "quick"), dataset, hops, number, trials, temperature, name.
         """
         path = f"/checkpoints/{quote(checkpoint, safe='')}/evaluate"
         return dict(self.http.post(path, wanted))

@@ -6,7 +6,7 @@ the text beside them says. Rows of text alone are laid out and encoded as demons
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -15,7 +15,7 @@ from engine.records.trajectory import Segment, StopReason
 LOST = "\ufffd"  # stands in text where bytes were no UTF-8
 SHOWN = 60  # characters of a text in a message
 
-R = TypeVar("R", bound="Row")
+R = TypeVar("R", bound="_Part")
 
 
 class RowError(ValueError):
@@ -79,6 +79,15 @@ class TrajectoryRow(Row):
     stop_reason: str = ""
 
 
+class TaskRow(_Part):
+    """A question with its only right answer, and how many hops it takes where somebody counted."""
+
+    prompt: Annotated[str, Field(min_length=1)]
+    answer: Annotated[str, Field(min_length=1)] | int
+    category: str = ""
+    hops: Annotated[int, Field(ge=1, le=9)] | None = None
+
+
 class PairRow(Row):
     """Two turns after the same `steps`, each of which has its call's result."""
 
@@ -95,9 +104,32 @@ class Learned:
     segments: list[Segment]
 
 
-def check_row(kind: Literal["trajectories", "pairs"], row: Mapping[str, Any]) -> None:
-    """Raises RowError where a row of this kind has not the fields that learning needs."""
-    _read(TrajectoryRow if kind == "trajectories" else PairRow, row)
+_FORMS: dict[str, type[_Part]] = {
+    "tasks": TaskRow,
+    "trajectories": TrajectoryRow,
+    "pairs": PairRow,
+}
+
+
+def check_row(kind: str, row: Mapping[str, Any]) -> None:
+    """Raises RowError where a row of this kind of dataset has not the fields that a stage needs."""
+    _read(_FORMS[kind], row)
+
+
+def asked(row: Mapping[str, Any], tokenizer: RowTokenizer, longest: int) -> TaskRow:
+    """A row of tasks. longest: tokens of its prompt in the run's layout, at most.
+
+    Raises RowError.
+    """
+    found = _read(TaskRow, row)
+    ids, _ = _layout(found.prompt, (), tokenizer, observed=0)
+    if len(ids) > longest:
+        raise RowError(
+            "too long",
+            f"Its prompt has {len(ids)} tokens, and {longest} leave room for a turn "
+            "(environment.max_tokens without environment.max_turn_tokens).",
+        )
+    return found
 
 
 def learned(row: Mapping[str, Any], tokenizer: RowTokenizer, longest: int) -> Learned:

@@ -97,7 +97,8 @@ def _of_environment(spec: ExperimentSpec) -> Iterator[Disagreement]:
             f"{environment.max_tokens}.",
             ("environment.max_turn_tokens", "environment.max_tokens"),
         )
-    if (most := max(spec.evaluation.hops)) > environment.max_calls:
+    most = max(spec.evaluation.hops)
+    if most > environment.max_calls and spec.evaluation.dataset is None:
         yield Disagreement(
             f"A task of {most} hops needs {most} calls; an episode may make only "
             f"{environment.max_calls}.",
@@ -117,6 +118,19 @@ def _of_gate(spec: ExperimentSpec) -> Iterator[Disagreement]:
 
 def _of_evaluation(spec: ExperimentSpec) -> Iterator[Disagreement]:
     how = spec.evaluation
+    if how.dataset is not None and how.hops != type(how).model_fields["hops"].default:
+        yield Disagreement(
+            "Evaluations on a dataset play its tasks whatever their hops and do not read hops: "
+            "leave it out, or leave dataset empty.",
+            ("evaluation.hops", "evaluation.dataset"),
+        )
+    for index, stage in enumerate(spec.stages):
+        if how.dataset and isinstance(stage, RlStage) and stage.dataset == how.dataset:
+            yield Disagreement(
+                "The run would be judged on the tasks that it trains on: name two datasets, or "
+                "leave one of them empty.",
+                (f"stages.{index}.dataset", "evaluation.dataset"),
+            )
     yield from evaluate.trial_disagreements(
         how.trials, how.temperature, spec.rollout.slots, "evaluation"
     )
@@ -206,7 +220,8 @@ def _of_stop(spec: ExperimentSpec, stage: SampledStage, path: str) -> Iterator[D
 def _of_sampled(
     spec: ExperimentSpec, first: SynthesiseStage, stage: SampledStage, path: str
 ) -> Iterator[Disagreement]:
-    if missing := sorted(str(hops) for hops in stage.hops if not first.tasks.get(str(hops))):
+    missing = sorted(str(hops) for hops in stage.hops if not first.tasks.get(str(hops)))
+    if missing and stage.draws_tasks():
         yield Disagreement(
             f"This stage trains on tasks of {_or(missing)} hops; the first stage draws none.",
             (f"{path}.hops", "stages.0.tasks"),
@@ -226,7 +241,7 @@ def _of_sampled(
         )
     made = {hop_category(hops) for hops in stage.hops}
     named = set(spec.pool.gate.shares)
-    if named and (strange := sorted(named ^ made)):
+    if named and stage.draws_tasks() and (strange := sorted(named ^ made)):
         yield Disagreement(
             f"The gate gives shares to {_or(sorted(named))}, the stage makes {_or(sorted(made))}: "
             f"{_or(strange)} stands on one side only.",

@@ -88,4 +88,7 @@ def _optimizer(optimizer: OptimizerSpec) -> dict[str, Any]:
 
 def _prompts(stage: SampledStage, spec: ExperimentSpec) -> int:
     """Enough for every category and every trainer process."""
-    return min(stage.prompts_per_step, max(2, len(stage.hops), spec.trainer.workers))
+    categories = len(
+        spec.pool.gate.shares if isinstance(stage, RlStage) and stage.dataset else stage.hops
+    )
+    return min(stage.prompts_per_step, max(2, categories, spec.trainer.workers))

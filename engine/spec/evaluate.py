@@ -70,7 +70,13 @@ def disagreements_of(
     yield from trial_disagreements(stage.trials, stage.temperature, spec.rollout.slots, path)
     yield from _of_one_task(stage, path)
     drawn = spec.evaluation.hops
-    if missing := [hops for hops in stage.hops or [] if hops not in drawn]:
+    if stage.hops and spec.evaluation.dataset:
+        yield Disagreement(
+            "hops picks among tasks that are drawn from the graph, and these are of a dataset: "
+            "leave it empty.",
+            (f"{path}.hops", "evaluation.dataset"),
+        )
+    elif missing := [hops for hops in stage.hops or [] if hops not in drawn]:
         yield Disagreement(
             f"This stage plays tasks of {_or(missing)} hops; only {_or(drawn)} are held out.",
             (f"{path}.hops", "evaluation.hops"),

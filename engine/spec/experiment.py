@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from engine.rewards.scheme import RewardScheme
-from engine.spec.base import Hops, Share, SpecModel
+from engine.spec.base import DatasetVersionId, Hops, Share, SpecModel
 from engine.spec.dpo import DpoStage
 from engine.spec.evaluate import EvaluateStage, Temperature, Trials
 from engine.spec.opd import OpdStage
@@ -138,8 +138,15 @@ class CheckpointSpec(SpecModel):
 class EvaluationSpec(SpecModel):
     """Held-out tasks, frozen by the seed; start entities never occur in training questions."""
 
-    tasks: int = Field(600, ge=10)
-    hops: list[Hops] = Field([3, 4], min_length=1)
+    dataset: DatasetVersionId | None = Field(
+        None,
+        description="Id of the version of tasks that are held out and quick ones; empty: drawn "
+        "from the graph",
+    )
+    tasks: int = Field(600, ge=10, description="Held-out tasks; of a dataset, at most")
+    hops: list[Hops] = Field(
+        [3, 4], min_length=1, description="Numbers of hops of the tasks that are drawn"
+    )
     every_steps: int = Field(10, ge=1)
     quick_tasks: int = Field(
         120, ge=10, description="Other held-out tasks, for the evaluations during training"

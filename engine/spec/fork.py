@@ -7,14 +7,8 @@ from engine.spec.base import Disagreement
 from engine.spec.experiment import ExperimentSpec
 
 # What the parent's tasks, tokenizer and demonstrations were made of: the fork takes these.
-_OF_SYNTHESIS = (
-    "seed",
-    "environment",
-    "stages.0",
-    "evaluation.tasks",
-    "evaluation.quick_tasks",
-    "evaluation.hops",
-)
+_OF_SYNTHESIS = ("seed", "environment", "stages.0")
+_OF_JUDGED = ("evaluation.tasks", "evaluation.quick_tasks", "evaluation.hops")
 _NOT_OF_SHAPE = ("init_std", "embedding_std", "router_aux_weight")
 
 Difference = tuple[str, Any]  # path of a field, the value that it has in the parent
@@ -23,7 +17,8 @@ Difference = tuple[str, Any]  # path of a field, the value that it has in the pa
 def fork_disagreements(spec: ExperimentSpec, parent: ExperimentSpec) -> Iterator[Disagreement]:
     """Fields of a fork that do not fit the weights and tasks that it takes from its parent."""
     ours, theirs = spec.model_dump(mode="json"), parent.model_dump(mode="json")
-    made = [*_differing(_OF_SYNTHESIS, ours, theirs)]
+    own = spec.evaluation.dataset is not None  # then it is judged by tasks of its own
+    made = [*_differing(_OF_SYNTHESIS + (() if own else _OF_JUDGED), ours, theirs)]
     if made:
         yield Disagreement(
             "A run takes tasks, tokenizer and demonstrations from the run whose checkpoint it "
@@ -42,7 +37,11 @@ def fork_disagreements(spec: ExperimentSpec, parent: ExperimentSpec) -> Iterator
 
 def same_tasks(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     """Whether the tasks of two specs, as data, are made of the same: equal ids are equal tasks."""
-    return all(_found(ours, path) == _found(theirs, path) for path in _OF_SYNTHESIS)
+    own = _found(ours, "evaluation.dataset")
+    made_of = _OF_SYNTHESIS + _OF_JUDGED if own is None else ("environment",)
+    return own == _found(theirs, "evaluation.dataset") and all(
+        _found(ours, path) == _found(theirs, path) for path in made_of
+    )
 
 
 def _found(data: dict[str, Any], path: str) -> Any:

@@ -23,6 +23,10 @@ class SampledStage(TrainedStage):
         "saw of each token: advantage, importance weight, entropy; 0: none",
     )
 
+    def draws_tasks(self) -> bool:
+        """Whether its tasks are those that the first stage drew."""
+        return True
+
     def needs_spread(self) -> bool:
         """Whether a group teaches only by the differences between its rewards."""
         return True

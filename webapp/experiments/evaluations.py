@@ -2,7 +2,7 @@
 compared trial by trial."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from sys import intern
 from typing import Any
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from engine.evaluation.comparison import Comparison, compare
 from engine.evaluation.report import Report
 from engine.evaluation.trials import Trials
-from webapp.experiments.models import Run
+from webapp.experiments.models import DatasetVersion, Run, StageDataset
 from webapp.experiments.tries import is_try
 from webapp.monitoring.models import RunEvent, TrialPart
 from webapp.problems import RefusedError, invalid_field
@@ -44,6 +44,7 @@ class Evaluation:
     parts: int  # of its trials
     report: Report
     demonstrations: dict[str, float]
+    dataset: DatasetVersion | None = None  # whose tasks were played; None: the run's own
 
     @property
     def is_scheduled(self) -> bool:
@@ -59,7 +60,10 @@ def evaluations_of(run: Run) -> list[Evaluation]:
     found = judging.values_list("pk", "spec__stages__1")
     judges = [pk for pk, stage in found if not is_try(stage)]
     rows = EVENTS.filter(run__in=[run.pk, *judges]).order_by("at", "pk")
-    return [one for row in rows if (one := read(row)) is not None]
+    made = [one for row in rows if (one := read(row)) is not None]
+    uses = StageDataset.objects.filter(run__in=[run.pk, *judges], stage=None)
+    played = {one.run_id: one.version for one in uses.select_related("version__dataset")}
+    return [replace(one, dataset=played.get(one.run.pk)) for one in made]
 
 
 def evaluation(row: RunEvent) -> Evaluation:

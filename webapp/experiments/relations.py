@@ -23,9 +23,9 @@ class Child:
 
 @dataclass(frozen=True)
 class Learned:
-    """A stage of the run, and the version that it learns from."""
+    """A stage of the run, and the version that it learns from; None: its evaluations."""
 
-    stage: int
+    stage: int | None
     provenance: Provenance
 
 

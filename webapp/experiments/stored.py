@@ -12,7 +12,7 @@ from webapp.experiments import spec_text
 from webapp.experiments.lists import list_dataset_versions, list_scheme_versions, with_chosen
 from webapp.experiments.models import DatasetVersion, RewardSchemeVersion
 from webapp.experiments.services.schemes import definition_digest
-from webapp.experiments.services.stage_datasets import LEARNS, unfit
+from webapp.experiments.services.stage_datasets import EVALUATION, LEARNS, unfit
 from webapp.problems import invalid_field
 
 
@@ -31,7 +31,8 @@ def with_reward(text: str, version: RewardSchemeVersion) -> str:
 
 
 def with_dataset(text: str, version: DatasetVersion, kind: str, alone: bool = False) -> str:
-    """The spec's text with a stage of this kind ("sft", "dpo") that learns from the version.
+    """The spec's text with a stage of this kind ("sft", "dpo", "rl") that learns from the version,
+    or with evaluations that play its tasks ("evaluation").
 
     It is the first stage of the kind, or one that is added at the end. `alone`: the spec keeps its
     first stage and this one, as a run that starts from a checkpoint and learns nothing else.
@@ -40,6 +41,9 @@ def with_dataset(text: str, version: DatasetVersion, kind: str, alone: bool = Fa
     """
     if problem := unfit(version, kind):
         raise invalid_field("as", problem)
+    if kind == EVALUATION:
+        text = spec_text.remove_value(text, "evaluation.hops")
+        return spec_text.set_value(text, "evaluation.dataset", version.pk)
     stages = (spec_text.data_of(text) or {}).get("stages") or []
     if alone:
         for index in reversed(range(1, len(stages))):
@@ -51,11 +55,21 @@ def with_dataset(text: str, version: DatasetVersion, kind: str, alone: bool = Fa
     if kind not in kinds:
         return spec_text.set_value(text, f"stages.{len(stages)}", {"kind": kind, **fields})
     place = f"stages.{kinds.index(kind)}"
-    for unread in ("practice", "per_prompt"):
+    for unread in ("hops",) if kind == "rl" else ("practice", "per_prompt"):
         text = spec_text.remove_value(text, f"{place}.{unread}")
+    if kind == "rl" and _gated(text) != set(version.categories):
+        text = spec_text.remove_value(text, "pool.gate.shares")
     for name, value in fields.items():
         text = spec_text.set_value(text, f"{place}.{name}", value)
     return text
+
+
+def _gated(text: str) -> set[str]:
+    """The categories that the text's gate gives shares to."""
+    part = spec_text.data_of(text)
+    for step in ("pool", "gate", "shares"):
+        part = part.get(step) if isinstance(part, dict) else None
+    return set(part) if isinstance(part, dict) else set()
 
 
 def learner_of(version: DatasetVersion) -> str:
@@ -93,11 +107,11 @@ def offered(actor: Actor, project: Project, text: str) -> dict[str, dict[str, An
 
 
 def _named(text: str) -> set[str]:
-    """What the stages of a spec's text name as their datasets."""
+    """What the stages of a spec's text, and its evaluations, name as their datasets."""
     data = spec_text.data_of(text) if len(text) <= spec_text.MAX_SPEC else None
     stages = data.get("stages") if isinstance(data, dict) else None
-    stages = stages if isinstance(stages, list) else []
-    found = [one.get("dataset") for one in stages if isinstance(one, dict)]
+    parts = [*stages, data.get("evaluation")] if isinstance(stages, list) else []
+    found = [one.get("dataset") for one in parts if isinstance(one, dict)]
     return {one for one in found if isinstance(one, str) and "\0" not in one}
 
 

@@ -26,11 +26,14 @@ class OneTask:
 
 
 def tasks_of(run: Run, kind: str = "held_out", search: str = "") -> list[OneTask]:
-    """Tasks that the run's first stage made (`kind`: held_out or quick) whose category, question or
+    """Tasks that the run is judged by (`kind`: held_out or quick) whose category, question or
     answer has each word of `search`. Empty where they are not on the run's storage."""
     words = search.lower().split()
     found = []
-    for position, row in enumerate(_rows(run, f"synthesis/{kind}.jsonl.zst")):
+    own = (run.spec.get("evaluation") or {}).get("dataset")
+    for position, row in enumerate(
+        _rows(run, f"{'tasks' if own else 'synthesis'}/{kind}.jsonl.zst")
+    ):
         one = OneTask(
             position, *(str(row.get(key, "")) for key in ("category", "prompt", "answer"))
         )

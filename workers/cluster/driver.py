@@ -161,9 +161,9 @@ def take_stages(attempt: Attempt) -> End:
         elif attempt.resume is not None and index < attempt.resume.stage:
             continue
         else:
-            if not attempt.crew.trainers:
+            if not attempt.crew.trainers and stages.judged_tasks(attempt, index):
                 model = _start_crew(attempt)
-            summary = _work(attempt, index, stage)
+            summary = _work(attempt, index, stage) if model else None
         if summary is None:
             attempt.crew.check()  # whoever was revoked or terminated has no say in how it ended
             return End(_ending(attempt.control), "", _summary(attempt, started, model))

@@ -1,12 +1,12 @@
 """How a version of a dataset comes from the web tier onto the run's storage: once, whole."""
 
 import time
+from typing import Any
 
 from engine.telemetry.connection import IngestError, RefusedError, RevokedError
-from workers.cluster import limits
+from workers.cluster import limits, own_tasks, stored_rows
 from workers.cluster.attempt import Attempt
 from workers.cluster.crew import RevokedAttemptError
-from workers.cluster.stored_rows import file_of
 
 
 class StoredRowsError(Exception):
@@ -18,7 +18,7 @@ def fetch(attempt: Attempt, version: str) -> bool:
 
     Raises StoredRowsError where ingest does not give them, RevokedAttemptError.
     """
-    name = file_of(version)
+    name = stored_rows.file_of(version)
     if attempt.storage.fetch(name) is not None:
         return True
     path = attempt.storage.path(name)
@@ -45,3 +45,21 @@ def fetch(attempt: Attempt, version: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+def fetch_tasks(attempt: Attempt, index: int, version: str) -> dict[str, Any] | None:
+    """Have the tasks of a version on the run's storage before stage `index`; what was read of them.
+    None where the end was asked for meanwhile.
+
+    Raises StoredRowsError where there are too few to play.
+    """
+    attempt.control.at("fetch dataset", index, attempt.start_step(index))
+    if not fetch(attempt, version):
+        return None
+    made = own_tasks.make(attempt.storage, attempt.spec, version)
+    said = stored_rows.told(made)
+    needed = 2 if version == attempt.spec.evaluation.dataset else 1  # a held-out one, a quick one
+    if made["rows_used"] < needed:
+        raise StoredRowsError(f"Stage {index} needs at least {needed} tasks: {said}")
+    attempt.reporter.log(said, level="warning" if made["rows_refused"] else "info")
+    return made

@@ -30,7 +30,7 @@ class Play:
 
     folder: str
     tasks: Literal["practice", "held_out"]
-    hops: tuple[int, ...]
+    hops: tuple[int, ...] | None  # None: any
     count: int
     attempts: int
     temperature: float
@@ -42,7 +42,7 @@ class Play:
 
     def chosen(self, tasks: Sequence[Task], part: int, parts: int) -> list[Task]:
         """The tasks of one of `parts` workers, out of all that there are."""
-        fitting = [task for task in tasks if task.hops in self.hops]
+        fitting = [task for task in tasks if self.hops is None or task.hops in self.hops]
         random.Random(f"play {self.seed}").shuffle(fitting)
         return fitting[: self.count][part::parts]
 

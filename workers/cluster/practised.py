@@ -45,7 +45,7 @@ def held_out_play(spec: ExperimentSpec, index: int, stage: DpoStage, when: str) 
     return Play(
         f"{folder(index)}/{when}",
         "held_out",
-        tuple(spec.evaluation.hops),
+        None if spec.evaluation.dataset else tuple(spec.evaluation.hops),
         stage.judged_tasks,
         1,
         stage.practice.temperature,

@@ -17,9 +17,9 @@ from engine.evaluation.plan import EvaluationPlan, tasks_of
 from engine.pool.group import pack
 from engine.pool.pool import Ticket
 from engine.records.trajectory import Trajectory
-from engine.spec import ExperimentSpec
+from engine.spec import ExperimentSpec, RlStage
 from engine.spec.sampled import SampledStage
-from workers.cluster import limits, synthesised
+from workers.cluster import limits, own_tasks, synthesised
 from workers.cluster.played import Play, Played
 from workers.cluster.pool_actor import Offer
 from workers.cluster.reporting import Address
@@ -131,7 +131,8 @@ class RolloutActor:
         self._loop = AgentLoop(
             sampler, environment, tokenizer, spec.reward, spec.environment, self._name
         )
-        self._tasks = {n: synthesised.tasks(folder, n) for n in ("practice", "held_out", "quick")}
+        judged = {name: own_tasks.judged(place, spec, name) for name in own_tasks.JUDGED}
+        self._tasks = {"practice": synthesised.tasks(folder, "practice"), **judged}
 
     def run(self) -> None:
         """Work until `stop`. What is raised here ends the run."""
@@ -154,11 +155,16 @@ class RolloutActor:
         stage = self._spec.stages[index]
         assert isinstance(stage, SampledStage)
         tasks: dict[str | None, list[Task]] = defaultdict(list)
-        for task in self._tasks["practice"]:
-            if task.hops in stage.hops:
-                tasks[task.category].append(task)
-                tasks[None].append(task)
+        for task in self._to_train_on(stage):
+            tasks[task.category].append(task)
+            tasks[None].append(task)
         self._switch(_Production(index, stage, pool, dict(tasks)))
+
+    def _to_train_on(self, stage: SampledStage) -> list[Task]:
+        if isinstance(stage, RlStage) and stage.dataset is not None:
+            assert self._storage is not None
+            return own_tasks.of_version(self._storage, stage.dataset)
+        return [task for task in self._tasks["practice"] if task.hops in stage.hops]
 
     def cease(self) -> None:
         """Produce no more groups; those under way are dropped."""

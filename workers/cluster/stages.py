@@ -11,10 +11,11 @@ from engine.evaluation.plan import tasks_of
 from engine.pool.admission import NoBatchError, Wanted
 from engine.spec import EvaluateStage, OpdStage, RlStage
 from engine.spec.sampled import SampledStage
-from workers.cluster import judging, limits, synthesised, teachers
+from workers.cluster import judging, limits, own_tasks, synthesised, teachers
 from workers.cluster.attempt import Attempt
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
+from workers.cluster.fetching import StoredRowsError, fetch_tasks
 from workers.cluster.figures import RL_FIGURES, named
 from workers.cluster.judging import Pending
 from workers.cluster.pool_actor import Batch, PoolPlan
@@ -30,8 +31,20 @@ def synthesise(attempt: Attempt, index: int) -> dict[str, Any] | None:
     return summary
 
 
+def judged_tasks(attempt: Attempt, index: int) -> bool:
+    """Have the tasks that the run is judged by, before stage `index`; False where the end was asked
+    for meanwhile."""
+    version = attempt.spec.evaluation.dataset
+    return version is None or fetch_tasks(attempt, index, version) is not None
+
+
 def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, Any] | None:
     """Rollouts fill the pool, the trainer empties it, and each step publishes its weights."""
+    if isinstance(stage, RlStage) and stage.dataset is not None:
+        tasks = fetch_tasks(attempt, index, stage.dataset)
+        if tasks is None:
+            return None
+        _check_gate(attempt, tasks)
     attempt.begin(index)
     if isinstance(stage, RlStage) and (said := stage.notice()):
         attempt.reporter.log(said, level="warning")
@@ -44,6 +57,17 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
         attempt.reporter.metrics(attempt.totals.trainer_step, teachers.completion_metrics(found))
         summary["by_category"] = found
     return summary
+
+
+def _check_gate(attempt: Attempt, tasks: dict[str, Any]) -> None:
+    """Raises StoredRowsError where the gate's shares are not of these tasks' categories."""
+    shares, made = attempt.spec.pool.gate.shares, set(tasks["categories"])
+    if shares and (strange := sorted(set(shares) ^ made)):
+        raise StoredRowsError(
+            f"The gate (pool.gate.shares) gives shares to {', '.join(sorted(shares))}, and dataset "
+            f"version {tasks['dataset']} has tasks of {', '.join(sorted(made))}: "
+            f"{', '.join(strange)} stands on one side only."
+        )
 
 
 def _take_steps(attempt: Attempt, index: int, stage: SampledStage) -> int | None:
@@ -94,8 +118,8 @@ def evaluate(attempt: Attempt, index: int, stage: EvaluateStage) -> dict[str, An
     plan = judging.plan_of(attempt, index, stage)
     attempt.load_parent(index)
     attempt.fetch_weights()
-    folder = synthesised.folder(attempt.storage)
-    trials = len(tasks_of(plan, synthesised.tasks(folder, plan.tasks))) * plan.trials
+    tasks = own_tasks.judged(attempt.storage, attempt.spec, plan.tasks)
+    trials = len(tasks_of(plan, tasks)) * plan.trials
     return judging.finish(
         attempt,
         judging.start(attempt, plan, index, 0),

@@ -3,6 +3,7 @@
 Each row is taken or refused on its own; the stage's summary says how many were, and why.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,13 +12,16 @@ from typing import Any, TypeVar
 
 import zstandard
 
-from engine.records.rows import Learned, RowError, learned, sides
+from engine.environments.protocol import Task
+from engine.records.rows import Learned, RowError, asked, learned, sides
 from engine.spec import DpoStage, ExperimentSpec
 from engine.synthesis.repair import Pair, PairError, pair_of
 from workers.cluster import synthesised
 from workers.cluster.storage import RunStorage
 
 T = TypeVar("T")
+
+NO_CATEGORY = "none"  # of a task whose row names none; the web tier counts such rows by it too
 
 
 def file_of(version: str) -> str:
@@ -49,7 +53,7 @@ def told(made: dict[str, Any]) -> str:
     """What a stage's summary says of its dataset, in a sentence; then each first refusal."""
     refused = ", ".join(f"{count} {reason}" for reason, count in made["rows_refused"].items())
     said = f"{made['rows_used']} of {made['rows']} rows of dataset version {made['dataset']} are "
-    said += f"learned; refused: {refused or 'none'}."
+    said += f"used; refused: {refused or 'none'}."
     return " ".join([said, *made["refusals"].values()])
 
 
@@ -91,6 +95,26 @@ def pairs(
             )
         of_class[category] += 1
         return found
+
+    return _take(storage, version, read)
+
+
+def tasks(
+    storage: RunStorage, spec: ExperimentSpec, version: str
+) -> tuple[list[Task], dict[str, Any]]:
+    """The tasks of a version, each once, and the summary."""
+    tokenizer = synthesised.tokenizer(synthesised.folder(storage))
+    longest = spec.environment.max_tokens - spec.environment.max_turn_tokens
+    seen: set[str] = set()
+
+    def read(row: dict[str, Any]) -> Task:
+        found = asked(row, tokenizer, longest)
+        answer = str(found.answer)
+        key = hashlib.sha256(f"{found.prompt}\0{answer}".encode(errors="replace")).hexdigest()[:12]
+        if key in seen:
+            raise RowError("duplicate", "An earlier row asks the same.")
+        seen.add(key)
+        return Task(key, found.category or NO_CATEGORY, found.prompt, answer, found.hops or 0)
 
     return _take(storage, version, read)
 

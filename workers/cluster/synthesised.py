@@ -28,7 +28,7 @@ def save(folder: Path, made: Synthesis) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     made.tokenizer.save(folder / "tokenizer")
     for name in ("practice", "held_out", "quick"):
-        _write(folder / f"{name}.jsonl.zst", map(vars, getattr(made, name)))
+        write_tasks(folder, name, getattr(made, name))
     write_demonstrations(folder, made.demonstrations)
     write_demonstrations(folder, made.held_back, HELD_BACK)
     summary = {
@@ -61,8 +61,15 @@ def summary_of(folder: Path | None) -> dict[str, Any] | None:
 
 
 def tasks(folder: Path, name: str) -> list[Task]:
-    """`name`: practice, held_out or quick."""
-    return [Task(**item) for item in _read(folder / f"{name}.jsonl.zst")]
+    """`name`: of a set of tasks, such as practice, held_out or quick."""
+    with zstandard.open(folder / f"{name}.jsonl.zst", "rt", encoding="utf-8") as file:
+        return [Task(**json.loads(line)) for line in file]
+
+
+def write_tasks(folder: Path, name: str, found: Iterable[Task]) -> None:
+    """As `tasks` reads them."""
+    with zstandard.open(folder / f"{name}.jsonl.zst", "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(vars(one), ensure_ascii=False) + "\n" for one in found)
 
 
 class Demonstrations:
@@ -162,12 +169,6 @@ def tokenizer_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "tokenizer").iterdir()}
 
 
-def _write(path: Path, items: Iterable[dict[str, Any]]) -> None:
-    with zstandard.open(path, "wt", encoding="utf-8") as file:
-        for item in items:
-            file.write(json.dumps(item, ensure_ascii=False) + "\n")
-
-
 def write_demonstrations(
     folder: Path, made: Sequence[Trajectory | Learned], name: str = DEMONSTRATIONS
 ) -> None:
@@ -180,8 +181,3 @@ def write_demonstrations(
         lengths=np.array([len(segment.ids) for segment in segments], dtype=np.int64),
         categories=np.array([one.category for one in made for _ in one.segments], dtype=np.str_),
     )
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    with zstandard.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]

@@ -61,7 +61,7 @@ def push(
     if as_json:
         emit({"dataset": dataset["id"], **version})
     else:
-        print(f"{name} version {version['number']}: {version['rows']:,} rows.")
+        print(f"{name} version {version['number']}, {version['id']}: {version['rows']:,} rows.")
 
 
 @command(app)

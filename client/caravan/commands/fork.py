@@ -53,6 +53,9 @@ def evaluate(
     run: RunArgument,
     checkpoint: Which = "",
     tasks: Annotated[str, typer.Option(help="held_out or quick.")] = "held_out",
+    dataset: Annotated[
+        str, typer.Option(help="Id of a dataset's version whose tasks are played instead.")
+    ] = "",
     hops: Annotated[
         list[int] | None, typer.Option(help="Only tasks of so many hops; several times.")
     ] = None,
@@ -70,6 +73,7 @@ def evaluate(
         new = client.evaluate(
             chosen["id"],
             tasks=tasks,
+            dataset=dataset or None,
             hops=hops or None,
             number=number,
             trials=trials,

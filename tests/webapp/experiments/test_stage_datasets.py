@@ -13,12 +13,13 @@ from django.urls import reverse
 from tests.webapp.support import SPEC, Api, downloaded, ingest, start
 from webapp.accounts.models import Project, User
 from webapp.experiments import services
-from webapp.experiments.models import DatasetVersion, Run, StageDataset
+from webapp.experiments.models import Checkpoint, DatasetVersion, Run, StageDataset
 from webapp.problems import RefusedError
 
 Make = Callable[..., DatasetVersion]
 TRAJECTORY = {"id": "t", "prompt": "a", "steps": [{"text": "b"}]}
 PAIR = {"prompt": "a", "chosen": "b", "rejected": "c"}
+TASK = {"prompt": "a", "answer": "b", "category": "city"}
 
 
 def make_in(project: Project, user: User, kind: str, *rows: dict[str, Any]) -> DatasetVersion:
@@ -42,15 +43,17 @@ def stages(sft: str, dpo: str = "") -> list[dict[str, Any]]:
     return [*found, {"kind": "dpo", "dataset": dpo}] if dpo else found
 
 
-def launched(project: Project, user: User, stages: list[dict[str, Any]]) -> Run:
+def launched(project: Project, user: User, stages: list[dict[str, Any]], **spec: Any) -> Run:
     return services.launch_run(
-        project, user, services.check_spec({"name": "stored", "stages": stages})
+        project, user, services.check_spec({"name": "stored", "stages": stages, **spec})
     )
 
 
-def refusals(project: Project, user: User, stages: list[dict[str, Any]]) -> dict[str, str]:
+def refusals(
+    project: Project, user: User, stages: list[dict[str, Any]], **spec: Any
+) -> dict[str, str]:
     with pytest.raises(RefusedError) as raised:
-        launched(project, user, stages)
+        launched(project, user, stages, **spec)
     assert not Run.objects.exists()
     return {problem.path: problem.message for problem in raised.value.errors}
 
@@ -134,3 +137,72 @@ def test_pages_lead_from_the_run_to_its_dataset_and_back(
     assert version.pk in shown
     assert reverse("run", args=[run.pk]) in shown
     assert run.name in shown
+
+
+def practising(tasks: str) -> list[dict[str, Any]]:
+    return [{"kind": "synthesise"}, {"kind": "rl", "dataset": tasks}]
+
+
+def test_a_run_trains_on_tasks_and_is_judged_by_others(
+    project: Project, owner: User, api: Api, page: Client, make: Make
+) -> None:
+    practice, judged = make("tasks", TASK), make("tasks", TASK, {**TASK, "prompt": "c"})
+    run = launched(project, owner, practising(practice.pk), evaluation={"dataset": judged.pk})
+    found = api("GET", f"runs/{run.pk}").json()["datasets"]
+    assert [(one["stage"], one["version_id"]) for one in found] == [
+        (1, practice.pk), (None, judged.pk),
+    ]  # fmt: skip
+    learned = api("GET", f"runs/{run.pk}/lineage").json()["learned"]
+    assert [one["stage"] for one in learned] == [1, None]
+    for name in ("run_config", "run_lineage"):
+        shown = page.get(reverse(name, args=[run.pk])).content.decode()
+        assert "evaluations" in shown and "stage 1" in shown
+    shown = page.get(reverse("dataset", args=[judged.dataset_id])).content.decode()
+    assert "as=evaluation" in shown and "as=rl" in shown and run.name in shown
+    with pytest.raises(RefusedError, match="learned from|launched with"):
+        services.delete_dataset_version(judged, owner)
+
+
+def test_tasks_that_cannot_be_played_are_refused_at_launch(
+    project: Project, owner: User, make: Make
+) -> None:
+    tasks, rows = make("tasks", TASK), make("trajectories", TRAJECTORY)
+    pairs = make("pairs", PAIR)
+    answers = make("tasks", {**TASK, "answer": ["b"]})
+    found = refusals(project, owner, practising(rows.pk), evaluation={"dataset": pairs.pk})
+    assert found["stages.1.dataset"].endswith("a stage of kind rl learns from tasks.")
+    assert found["evaluation.dataset"].endswith("evaluations play tasks.")
+    found = refusals(project, owner, practising(answers.pk))
+    assert "row 1, answer" in found["stages.1.dataset"]
+    gate = {"gate": {"shares": {"3 hops": 0.5, "4 hops": 0.5}}}
+    found = refusals(project, owner, practising(tasks.pk), pool=gate)
+    assert "both must name the same categories" in found["stages.1.dataset"]
+    fitting = {"gate": {"shares": {"city": 1.0}}}
+    launched(project, owner, practising(tasks.pk), pool=fitting)
+
+
+def test_a_checkpoint_is_judged_by_all_tasks_of_a_dataset(
+    project: Project, owner: User, api: Api, page: Client, make: Make
+) -> None:
+    tasks = make("tasks", TASK)
+    driver = start(services.launch_run(project, owner, services.check_spec(SPEC)))
+    checkpoint = Checkpoint.objects.create(
+        run=driver.run, attempt=driver.attempt, stage=1, step=1, policy_version=1,
+        path="checkpoints/1", files={"a": {"size": 1, "sha256": "0" * 64}}, final=True,
+        created_at=driver.run.created_at,
+    )  # fmt: skip
+    shown = page.get(reverse("run_checkpoints", args=[driver.run.pk])).content.decode()
+    assert f'<option value="{tasks.pk}">' in shown
+    form = {"checkpoint": checkpoint.pk, "tasks": tasks.pk, "trials": "1", "temperature": "0"}
+    page.post(reverse("run_evaluate", args=[driver.run.pk]), form)
+    path = f"checkpoints/{checkpoint.pk}/evaluate"
+    assert api("POST", path, {"dataset": tasks.pk}).status_code == 201
+    for run in driver.run.children.all():
+        assert run.spec["evaluation"]["dataset"] == tasks.pk
+        assert run.spec["stages"][1]["tasks"] == "held_out"
+        assert run.stage_datasets.get().version == tasks
+    assert driver.run.children.count() == 2
+    refused = api("POST", path, {"dataset": tasks.pk, "hops": [3]})
+    assert refused.status_code == 422 and "of a dataset" in refused.json()["detail"]
+    assert api("POST", path, {"dataset": "ver_0000000000000000"}).status_code == 422
+    assert api("POST", path, {"dataset": "tasks"}).status_code == 422

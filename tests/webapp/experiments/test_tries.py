@@ -63,6 +63,15 @@ def test_tasks_are_found_by_their_words_and_keep_their_places(
     assert api("GET", f"checkpoints/{checkpoint.pk}/tasks?tasks=quick").json() == []
 
 
+def test_tasks_of_a_dataset_are_those_that_the_run_is_judged_by(run: Run) -> None:
+    keep_tasks(run, TASKS[:1])
+    packed = zstandard.ZstdCompressor().compress(json.dumps(TASKS[1]).encode())
+    storage.write_run_file(run.pk, "tasks/held_out.jsonl.zst", packed)
+    assert [one.prompt for one in tasks_of(run)] == ["What is Bern?"]
+    run.spec["evaluation"]["dataset"] = "ver_0123456789abcdef"
+    assert [one.prompt for one in tasks_of(run)] == ["What is Zürich?"]
+
+
 def test_a_broken_file_of_tasks_gives_what_can_be_read(run: Run) -> None:
     assert tasks_of(run) == []
     storage.write_run_file(run.pk, "synthesis/held_out.jsonl.zst", b"no zstd")

@@ -12,12 +12,14 @@ from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, load_spec
 from engine.synthesis import synthesise
 from tests.workers.cluster.running import SPEC, Cluster, Job
+from tests.workers.cluster.told import stored_trajectories
 from webapp.reviews.preferences import Preferences
 from workers.local.scratch import scratch_stack
 
 pytestmark = pytest.mark.stack
 
 ROWS, PAIRS = "ver_000000000000rows", "ver_00000000000pairs"
+TASKS, JUDGED = "ver_00000000000tasks", "ver_0000000000judged"
 STAGES = f"""stages:
   - {{kind: synthesise, tasks: {{"1": 60}}, demonstrations: {{"1": 120}}}}
   - {{kind: sft, source: dataset, dataset: {ROWS}, steps: 3, batch_size: 8,
@@ -28,10 +30,22 @@ rollout: {{slots: 16}}
 """
 
 
+OWN_TASKS = f"""stages:
+  - {{kind: synthesise, tasks: {{"1": 60}}, demonstrations: {{"1": 120}}}}
+  - {{kind: rl, dataset: {TASKS}, prompts_per_step: 3, group_size: 4, steps: 2,
+     optimizer: {{warmup_steps: 1}}}}
+rollout: {{slots: 16}}
+"""
+
+
 def spec(dpo_steps: int) -> ExperimentSpec:
+    return spec_of(STAGES.replace("DPO_STEPS", str(dpo_steps)))
+
+
+def spec_of(stages: str, evaluation: str = "hops: [1]") -> ExperimentSpec:
     head, _, rest = SPEC.partition("stages:")
-    stages = STAGES.replace("DPO_STEPS", str(dpo_steps))
-    found, problems = load_spec(head + stages + rest.partition("rollout: {slots: 16}\n")[2])
+    rest = rest.partition("rollout: {slots: 16}\n")[2].replace("hops: [1]", evaluation)
+    found, problems = load_spec(head + stages + rest)
     assert found is not None, problems
     return found
 
@@ -78,9 +92,9 @@ def cluster():
 
 @pytest.fixture
 def start(cluster, ingest, tmp_path):
-    def start(number: int = 1, dpo_steps: int = 2) -> Job:
+    def start(number: int = 1, dpo_steps: int = 2, other: ExperimentSpec | None = None) -> Job:
         environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-        given = spec(dpo_steps).model_dump(mode="json")
+        given = (other or spec(dpo_steps)).model_dump(mode="json")
         return Job(cluster, ingest, tmp_path / "storage", given, number, environment)
 
     yield start
@@ -125,3 +139,25 @@ def test_a_run_whose_rows_cannot_be_learned_fails_and_says_why(start, ingest, da
     assert end["state"] == "failed"
     assert "Stage 1 has nothing to learn: 0 of 1 rows" in end["reason"]
     assert "Row 1: steps" in end["reason"]
+
+
+def test_a_run_trains_on_own_tasks_and_is_judged_by_others(start, ingest):
+    def asked(name: str, count: int) -> list[dict]:
+        return [{"prompt": f"{name} {n}?", "answer": "x", "category": name} for n in range(count)]
+
+    ingest.datasets = {
+        TASKS: packed([*asked("practice", 9), {"prompt": "", "answer": "x"}]),
+        JUDGED: packed(asked("judged", 15)),
+    }
+    job = start(other=spec_of(OWN_TASKS, f"dataset: {JUDGED}"))
+    assert job.end()["state"] == "succeeded", job.log()
+    played = stored_trajectories(ingest).values()
+    by_purpose = {
+        purpose: {one.category for one in played if one.purpose == purpose}
+        for purpose in ("train", "evaluate")
+    }
+    assert by_purpose == {"train": {"practice"}, "evaluate": {"judged"}}
+    (final,) = [e for e in ingest.of_kind("evaluation") if e["tasks"] == "held_out"]
+    assert set(final["report"]["by_category"]) == {"judged"}
+    texts = [e["text"] for e in ingest.of_kind("log")]
+    assert any("9 of 10 rows of dataset version" in text for text in texts)

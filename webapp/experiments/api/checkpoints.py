@@ -25,7 +25,7 @@ def list_checkpoints(request: HttpRequest, run_id: str) -> Any:
 
 
 @router.get("/checkpoints/{checkpoint_id}", response=CheckpointOut)
-def getfind(request: HttpRequest, checkpoint_id: str) -> Any:
+def get_checkpoint(request: HttpRequest, checkpoint_id: str) -> Any:
     return find(request, checkpoint_id)
 
 
@@ -51,7 +51,7 @@ def download(request: HttpRequest, checkpoint_id: str, name: str) -> StreamingHt
 
 
 @router.delete("/checkpoints/{checkpoint_id}", response={204: None})
-def removefind(request: HttpRequest, checkpoint_id: str) -> Any:
+def remove(request: HttpRequest, checkpoint_id: str) -> Any:
     """Remove its files; the entry stays."""
     checkpoint = find(request, checkpoint_id, Role.EDITOR)
     services.remove_checkpoint(checkpoint, access.actor_of(request).user)
@@ -69,13 +69,15 @@ def find(request: HttpRequest, pk: str, role: Role = Role.VIEWER) -> Checkpoint:
 
 
 class EvaluateIn(Schema):
-    """What to play, as the fields of a stage of kind evaluate."""
+    """What to play, as the fields of a stage of kind evaluate; `dataset`: the id of a version of
+    tasks that are played, all of them, in place of the run's own held-out ones."""
 
     tasks: Literal["held_out", "quick"] = "held_out"
     hops: list[int] | None = None
     number: int | None = None
     trials: int = 1
     temperature: float = 0.0
+    dataset: str | None = None
     name: str = ""
 
 

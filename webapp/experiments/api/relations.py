@@ -35,7 +35,7 @@ class VersionOut(Schema):
 class LearnedOut(VersionOut):
     """A version that a stage learns from, and where that came from."""
 
-    stage: int
+    stage: int | None  # null: the run's evaluations play it
     source: dict[str, Any]
     run: Named | None
     queue: Named | None

@@ -79,9 +79,9 @@ class StageOut(Schema):
 
 
 class StageDatasetOut(Schema):
-    """The version of a dataset that a stage learns from."""
+    """The version of a dataset that a stage learns from; `stage` null: that evaluations play."""
 
-    stage: int
+    stage: int | None
     version_id: str
     number: int
     dataset_id: str

@@ -272,13 +272,18 @@ class Preset(models.Model):
 
 
 class StageDataset(models.Model):
-    """That a stage of a run learns from a version: only those may the run's attempts read."""
+    """That a stage of a run learns from a version, or that the run's evaluations play its tasks
+    (`stage` is None then): only those may the run's attempts read."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="stage_datasets")
-    stage = models.PositiveIntegerField()
+    stage = models.PositiveIntegerField(null=True)
     version = models.ForeignKey(
         "DatasetVersion", on_delete=models.PROTECT, related_name="stage_datasets"
     )
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["run", "stage"], name="stage_dataset_once")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run", "stage"], name="stage_dataset_once", nulls_distinct=False
+            )
+        ]

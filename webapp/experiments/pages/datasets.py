@@ -115,7 +115,7 @@ class Sample:
 def _context(request: HttpRequest, dataset: Dataset) -> dict[str, Any]:
     """`?version=` is the number of the one that is shown, `?from=` its first row on the page."""
     rows = dataset.versions.select_related("created_by", "dataset").order_by("-number")
-    versions = list(rows.annotate(learner_count=Count("stage_datasets")))
+    versions = list(rows.annotate(learner_count=Count("stage_datasets__run", distinct=True)))
     wanted = request.GET.get("version")
     shown = next(
         (v for v in versions if str(v.number) == wanted), versions[0] if versions else None

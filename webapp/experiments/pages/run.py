@@ -21,6 +21,7 @@ from webapp.experiments.models import ACTIVE_STATES, Checkpoint, Run, Stage
 from webapp.experiments.pages.results import results
 from webapp.experiments.queries import run_detail, spec_text
 from webapp.experiments.states import RESUMABLE, lock
+from webapp.experiments.stored import newest_tasks
 from webapp.monitoring.overview import chart_data
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError, invalid_field
@@ -69,6 +70,7 @@ def checkpoints(request: HttpRequest, run: Run) -> HttpResponse:
         "removed": [(row, size) for row, size in found if row.removed_at is not None],
         "lineage": lineage_of(run),
         "forkable": not run.is_external,
+        "task_versions": newest_tasks(run.project),
     }
     return show(request, "experiments/run_checkpoints.html", context)
 
@@ -83,7 +85,7 @@ def evaluate(request: HttpRequest, run: Run) -> HttpResponse:
     )
     try:
         given: dict[str, Any] = {
-            "tasks": request.POST.get("tasks"),
+            **_played(request.POST.get("tasks", "")),
             "number": number_of(request, "number", int),
             "trials": number_of(request, "trials", int),
             "temperature": number_of(request, "temperature", float),
@@ -94,6 +96,11 @@ def evaluate(request: HttpRequest, run: Run) -> HttpResponse:
         tell(request, refused)
         return redirect("run_checkpoints", run.pk)
     return redirect("run", new.pk)
+
+
+def _played(given: str) -> dict[str, str]:
+    """What the form's choice of tasks says: held_out, quick, or the id of a dataset's version."""
+    return {"dataset": given} if given.startswith("ver_") else {"tasks": given} if given else {}
 
 
 def number_of(request: HttpRequest, name: str, kind: type[N]) -> N | None:

@@ -9,11 +9,13 @@ from webapp.experiments.models import Checkpoint, Run
 from webapp.experiments.services.launch import Launch, check_spec, launch_run, numbered
 
 TAG = "evaluation"
+ALL = 10**6  # tasks of a dataset
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to play; as the fields of a stage of kind evaluate."""
+    """What to play; as the fields of a stage of kind evaluate. `dataset`: the id of a version whose
+    tasks are played, all of them, in place of the run's own held-out ones."""
 
     tasks: str = "held_out"
     hops: list[int] | None = None
@@ -23,6 +25,7 @@ class Wanted:
     position: int | None = None
     question: str | None = None
     answer: str | None = None
+    dataset: str | None = None
 
 
 def evaluate_checkpoint(
@@ -38,8 +41,13 @@ def evaluate_checkpoint(
     """
     parent = checkpoint.run
     experiment = parent.experiment
-    stages = [*parent.spec.get("stages", [])[:1], {"kind": "evaluate", **vars(wanted)}]
-    spec = check_spec({**parent.spec, "stages": stages})
+    stage = {"kind": "evaluate", **vars(wanted)}
+    given = {**parent.spec, "stages": [*parent.spec.get("stages", [])[:1], stage]}
+    if (dataset := stage.pop("dataset")) is not None:
+        how = {"dataset": dataset, "tasks": ALL}
+        given["evaluation"] = {**parent.spec.get("evaluation", {}), **how}
+        given["evaluation"].pop("hops", None)  # of tasks that are drawn
+    spec = check_spec(given)
     launch = Launch(
         experiment=experiment.name,
         name=name or numbered(experiment, f"{parent.name[:100]}-evaluation"),

@@ -8,7 +8,8 @@ import { t } from "../i18n.js";
 /** @typedef {{items: Row[], more: boolean}} Newest */
 /** @typedef {import("./values.js").Change} Change */
 
-const LEARNS = /** @type {Record<string, string>} */ ({ sft: "trajectories", dpo: "pairs" });
+const LEARNS = /** @type {Record<string, string>} */ ({ rl: "tasks", sft: "trajectories", dpo: "pairs" });
+const JUDGES = "tasks"; // kind of dataset that evaluations play
 
 export class Pickers {
   /**
@@ -52,17 +53,21 @@ export class Pickers {
    */
   choices(path, data, id) {
     const stage = path.match(/^stages\.(\d+)\.dataset$/)?.[1];
-    const kind = LEARNS[stage === undefined ? "" : data?.stages?.[stage]?.kind];
+    const kind = path === "evaluation.dataset" ? JUDGES : LEARNS[stage === undefined ? "" : data?.stages?.[stage]?.kind];
     if (!kind) return null;
     const { items, more } = this.stored.datasets;
     const find = more ? finder(`dataset-versions?project=${this.project}&kind=${kind}`, `#${id}`, t("Find a version of a dataset")) : null;
     return { options: items.filter((row) => row.dataset?.kind === kind).map(optionOf), find };
   }
 
-  /** What goes with a choice: the source of a stage of supervised learning. @param {string} path @param {unknown} value @param {any} data @returns {Change[]} */
+  /** What goes with a choice: the source of a stage of supervised learning; tasks that are not drawn have no hops. @param {string} path @param {unknown} value @param {any} data @returns {Change[]} */
   also(path, value, data) {
     const place = path.match(/^(stages\.(\d+))\.dataset$/);
-    if (!place || data?.stages?.[place[2]]?.kind !== "sft") return [];
+    if (path === "evaluation.dataset") return value === undefined ? [] : [{ path: "evaluation.hops" }];
+    if (!place) return [];
+    const kind = data?.stages?.[place[2]]?.kind;
+    if (kind === "rl") return value === undefined ? [] : [{ path: `${place[1]}.hops` }];
+    if (kind !== "sft") return [];
     return [value === undefined ? { path: `${place[1]}.source` } : { path: `${place[1]}.source`, value: "dataset" }];
   }
 }
