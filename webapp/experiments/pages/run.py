@@ -17,11 +17,11 @@ from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import dry_runs, edits, services
 from webapp.experiments.lineage import lineage_of, with_parents
+from webapp.experiments.lists import list_dataset_versions
 from webapp.experiments.models import ACTIVE_STATES, Checkpoint, Run, Stage
 from webapp.experiments.pages.results import results
 from webapp.experiments.queries import run_detail, spec_text
 from webapp.experiments.states import RESUMABLE, lock
-from webapp.experiments.stored import newest_tasks
 from webapp.monitoring.overview import chart_data
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError, invalid_field
@@ -70,7 +70,9 @@ def checkpoints(request: HttpRequest, run: Run) -> HttpResponse:
         "removed": [(row, size) for row, size in found if row.removed_at is not None],
         "lineage": lineage_of(run),
         "forkable": not run.is_external,
-        "task_versions": newest_tasks(run.project),
+        "task_versions": list_dataset_versions(
+            access.actor_of(request), run.project_id, kind="tasks"
+        ).items,
     }
     return show(request, "experiments/run_checkpoints.html", context)
 

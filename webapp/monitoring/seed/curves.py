@@ -52,7 +52,7 @@ def rl_metrics(course: Course, step: int) -> dict[str, float]:
     rng = course.random
     rate = course.completion(step)
     broken = course.collapse_at is not None and step >= course.collapse_at
-    ratio = 3 + 0.3 * math.sin(step / 4)
+    ratio = 3.2 - 0.5 * math.exp(-step / 20) + rng.gauss(0, 0.08)
     return {
         "train/loss": math.nan if broken else -0.02 * rate + rng.gauss(0, 0.006),
         "train/entropy": 0.9 * math.exp(-step / 45) + 0.18 + rng.gauss(0, 0.01),

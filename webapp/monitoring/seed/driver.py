@@ -164,7 +164,8 @@ def _reinforce(driver: Driver, steps: int) -> Iterator[None]:
             _trajectories(driver, step)
         if step % 10 == 9:
             _evaluate(driver, 2, step + 1, at_trainer, step + 1)
-            checkpoint(driver, 2, at_trainer, step + 2, parent=_path(SFT_STEPS))
+            last = step + 1 == RL_STEPS
+            checkpoint(driver, 2, at_trainer, step + 2, final=last, parent=_path(SFT_STEPS))
         if step % 5 == 0:
             driver.log("driver", f"step {step}: completion {driver.course.completion(step):.3f}")
         if driver.course.collapse_at == step:

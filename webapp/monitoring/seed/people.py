@@ -82,18 +82,31 @@ def _material(project: Project, admin: User, run: Run) -> None:
     services.add_scheme_version(version.scheme, admin, second, "Errors cost something")
     services.start_backtest(project, admin, second, runs=[run])
     tasks = services.create_dataset(project, admin, "held-out questions", "tasks")
-    for size in (120, 160):
-        rows = [
-            {"prompt": f"Question {n}?", "answer": f"A{n}", "category": f"{3 + n % 2} hops"}
-            for n in range(size)
-        ]
+    rows = _questions()
+    for size in (120, len(rows)):
         services.add_dataset_version(
             tasks,
             admin,
-            [json.dumps(row).encode() for row in rows],
+            [json.dumps(row, ensure_ascii=False).encode() for row in rows[:size]],
             source={"kind": "upload", "file": f"tasks-{size}.jsonl"},
             note=f"{size} questions",
         )
+
+
+def _questions() -> list[dict[str, Any]]:
+    """Of three and four hops in turn, about a small graph."""
+    from engine.environments.kg_search import task_graph  # a second, needed here alone
+    from engine.synthesis.tasks import TaskSource, split_entities
+
+    graph = task_graph(300)
+    starts = split_entities(graph, 0.5, 0).held_out
+    source = TaskSource(graph)
+    drawn = [source.draw(starts, hops, 80, "demo")[0] for hops in (3, 4)]
+    return [
+        {"prompt": one.prompt, "answer": one.answer, "category": one.category, "hops": one.hops}
+        for pair in zip(*drawn, strict=True)
+        for one in pair
+    ]
 
 
 def _queue(run: Run, admin: User, people: list[User], name: str, reviews_per_item: int) -> Queue:

@@ -29,6 +29,7 @@ NOTES = """Does a wider gate keep the pool fresh?
 - see `pool.gate.shares`
 """
 RATES = (4e-4, 2e-4, 8e-4)
+DEVICES_EVERY_S = 2.0
 
 
 class Command(BaseCommand):
@@ -66,7 +67,7 @@ class Command(BaseCommand):
         self.random = random.Random(7)
         try:
             ended = [self._told(project, n, options["runs"]) for n in range(options["runs"])]
-            self._devices()
+            self._devices(time.time() - 600, time.time())
             if ended and not project.datasets.exists():
                 people.furnish(project, _admin(), _best(ended))
             if ended and not project.sweeps.exists():
@@ -109,31 +110,31 @@ class Command(BaseCommand):
         began = time.time() - age
         made = driver.begin(project, _admin(), self._spec(index), self._launch(index), index, began)
         broken = made.course.collapse_at
-        steps = broken + 2 if broken else (driver.RL_STEPS if index % 6 else 41)
+        steps = broken + 2 if broken else (41 if _is_stopped(index) else driver.RL_STEPS)
         for _ in driver.play(made, steps):
             pass
         made.send()
         if broken:
             driver.end(made, "failed", "The loss was not finite for two steps in a row.")
-        elif index % 6 == 0 and index:
+        elif _is_stopped(index):
             driver.end(made, "stopped", "Stopped from the page.")
         else:
             driver.end(made, "succeeded")
         driver.backdate(made, began, made.at)
+        self._devices(began, made.at)
         return made.run
 
-    def _devices(self) -> None:
-        now = time.time()
+    def _devices(self, start: float, stop: float) -> None:
         store_devices(
             [
                 Devices(
                     source="sampler",
                     seq=index + 1,
-                    at=now - 2 * (300 - index),
+                    at=start + DEVICES_EVERY_S * index,
                     node="workstation",
                     devices=curves.devices(self.random, 0.7),
                 )
-                for index in range(300)
+                for index in range(int((stop - start) / DEVICES_EVERY_S) + 1)
             ]
         )
 
@@ -170,6 +171,10 @@ class Command(BaseCommand):
             driver.end(made, "succeeded")
         except KeyboardInterrupt:
             driver.end(made, "stopped", "Ended from the terminal.")
+
+
+def _is_stopped(index: int) -> bool:
+    return index % 6 == 0 and index > 0
 
 
 def _real_runs() -> int:
