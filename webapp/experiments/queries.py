@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import yaml
 import zstandard
 from django.db.models import FloatField, QuerySet, Value
 from django.db.models.fields.json import KeyTextTransform
@@ -32,7 +31,6 @@ from webapp.problems import invalid_field
 
 SORTS = {"created": "created_at", "name": "name", "state": "state"}
 MAX_COMPARED = 50
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # four times as fast where it is built
 
 
 def list_runs(
@@ -152,24 +150,6 @@ def left_s(run: Run, stages: list[Stage]) -> float | None:
         return None
     each = (timezone.now() - running.started_at).total_seconds() / running.step
     return each * max(run.steps - run.step, 0)
-
-
-def asked_text(run: Run) -> str:
-    """What was asked for, as YAML; see `Run.asked_spec`."""
-    return _yaml(run.asked_spec)
-
-
-def spec_text(run: Run) -> str:
-    """The frozen spec as YAML."""
-    return _yaml(run.spec)
-
-
-def _yaml(spec: dict[str, Any]) -> str:
-    """As JSON, which is YAML too, where it is nested too deeply for its writer."""
-    try:
-        return yaml.dump(spec, Dumper=DUMPER, sort_keys=False, allow_unicode=True)
-    except RecursionError:
-        return json.dumps(spec, ensure_ascii=False)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from django.views.decorators.http import require_POST
 
 from webapp.accounts import access
 from webapp.accounts.models import Project, Role
+from webapp.experiments.frozen_spec import asked_text
 from webapp.experiments.models import Run
-from webapp.experiments.queries import asked_text
 from webapp.experiments.recipes import recipes
 from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError

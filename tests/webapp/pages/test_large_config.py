@@ -5,13 +5,16 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 from django.test import Client
 
+from engine.spec import ExperimentSpec
 from tests.webapp.support import Api
 from webapp.accounts.models import Project, User
 from webapp.experiments import services
+from webapp.experiments.frozen_spec import spec_text
 from webapp.experiments.models import Run
-from webapp.experiments.queries import config_differences, flat_spec, spec_text
+from webapp.experiments.queries import config_differences, flat_spec
 from webapp.experiments.services.external import MAX_CONFIG
 
 LARGE = {f"group_{i}": {f"key_{j}": "v" * 20 for j in range(30)} for i in range(950)}
@@ -100,3 +103,11 @@ def test_a_run_of_another_trainer_is_no_spec_to_clone(
     answer = page.get(f"/projects/{project.pk}/launch/?clone={large.pk}")
     assert "whose config is no spec" in answer.content.decode()
     assert answer.context["parent"] is None and len(answer.content) < 200_000
+
+
+def test_fields_stand_in_the_order_of_the_schema(run: Run) -> None:
+    run.refresh_from_db()  # from a column that keeps no order
+    shown = yaml.safe_load(spec_text(run))
+    assert shown == run.spec
+    assert list(shown) == list(ExperimentSpec.model_fields)
+    assert [next(iter(stage)) for stage in shown["stages"]] == ["kind"] * len(shown["stages"])

@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 from webapp.accounts import access
 from webapp.accounts.models import Project
 from webapp.experiments import stored
+from webapp.experiments.frozen_spec import asked_text
 from webapp.experiments.models import Checkpoint, DatasetVersion, Preset, RewardSchemeVersion, Run
-from webapp.experiments.queries import asked_text
 from webapp.experiments.recipes import Recipe, recipe, recipes
 from webapp.problems import RefusedError
 

@@ -16,11 +16,12 @@ from django.views.decorators.http import require_POST
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import dry_runs, edits, services
+from webapp.experiments.frozen_spec import spec_text
 from webapp.experiments.lineage import lineage_of, with_parents
 from webapp.experiments.lists import list_dataset_versions
 from webapp.experiments.models import ACTIVE_STATES, Checkpoint, Run, Stage
 from webapp.experiments.pages.results import results
-from webapp.experiments.queries import run_detail, spec_text
+from webapp.experiments.queries import run_detail
 from webapp.experiments.states import RESUMABLE, lock
 from webapp.monitoring.overview import chart_data
 from webapp.pages import page_of, show, tell
