@@ -4,23 +4,24 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('experiments', '0017_run_full_spec'),
+        ("experiments", "0018_config_field"),
     ]
 
     operations = [
         migrations.RemoveConstraint(
-            model_name='stagedataset',
-            name='stage_dataset_once',
+            model_name="stagedataset",
+            name="stage_dataset_once",
         ),
         migrations.AlterField(
-            model_name='stagedataset',
-            name='stage',
+            model_name="stagedataset",
+            name="stage",
             field=models.PositiveIntegerField(null=True),
         ),
         migrations.AddConstraint(
-            model_name='stagedataset',
-            constraint=models.UniqueConstraint(fields=('run', 'stage'), name='stage_dataset_once', nulls_distinct=False),
+            model_name="stagedataset",
+            constraint=models.UniqueConstraint(
+                fields=("run", "stage"), name="stage_dataset_once", nulls_distinct=False
+            ),
         ),
     ]
