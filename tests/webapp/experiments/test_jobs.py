@@ -109,7 +109,7 @@ def test_it_is_sent_to_the_queue_of_jobs_once_it_is_stored(
     start: Any, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr(queue.app, "send_task", lambda name, args: sent.append((name, args)))
+    monkeypatch.setattr(queue.app, "send_task", lambda name, args, **_: sent.append((name, args)))
     with django_capture_on_commit_callbacks(execute=True):
         job = start()
         assert sent == []

@@ -23,7 +23,7 @@ def sent(monkeypatch: Any) -> list[tuple[str, tuple[str, ...]]]:
     """Tasks that were enqueued, once their transaction has committed."""
     found: list[tuple[str, tuple[str, ...]]] = []
     monkeypatch.setattr(
-        queue.app, "send_task", lambda name, args: found.append((name, tuple(args)))
+        queue.app, "send_task", lambda name, args, **_: found.append((name, tuple(args)))
     )
     return found
 

@@ -58,7 +58,9 @@ def test_it_is_woken_when_a_run_of_it_ends(
     sweep = sweep_of(project, owner, choice(LR, 0.001))
     trial = step(sweep)[0]
     start(run_of(trial))
-    monkeypatch.setattr("webapp.queue.app.send_task", lambda name, args: sent.append((name, args)))
+    monkeypatch.setattr(
+        "webapp.queue.app.send_task", lambda name, args, **_: sent.append((name, args))
+    )
     with django_capture_on_commit_callbacks(execute=True):
         end(run_of(trial))
     assert ("caravan.sweep", (sweep.pk,)) in sent
