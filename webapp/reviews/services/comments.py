@@ -5,10 +5,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from webapp import storage
 from webapp.accounts import audit
 from webapp.accounts.models import Project, Role, User
+from webapp.experiments.models import Removal, Run, Upload
 from webapp.plain_text import storable
-from webapp.problems import invalid_field
+from webapp.problems import RefusedError, invalid_field
 from webapp.reviews import reading
 from webapp.reviews.mentions import mentioned
 from webapp.reviews.models import Comment, Trajectory
@@ -30,6 +32,8 @@ def add_comment(
     """A comment on the trajectory, on a step, or on characters `span` of a field of a step.
 
     An answer belongs to the thread of `reply_to` and stands where that one does.
+
+    Raises RefusedError, with 410 where what is commented on is no longer in storage.
     """
     if reply_to is not None:
         reply_to = reply_to.reply_to or reply_to
@@ -40,6 +44,7 @@ def add_comment(
         span = None if start is None or stop is None else (start, stop)
     else:
         _check_anchor(trajectory, step, field, span)
+    _hold(trajectory, is_new_thread=reply_to is None)
     comment = Comment.objects.create(
         project_id=trajectory.project_id,
         trajectory=trajectory,
@@ -78,6 +83,23 @@ def _check_anchor(
     if not 0 <= span[0] < span[1] <= size:
         raise invalid_field(
             "span", f"Characters {span[0]} to {span[1]} are not in the {field}, which has {size}."
+        )
+
+
+def _hold(trajectory: Trajectory, is_new_thread: bool) -> None:
+    """Keep the shard until the transaction ends: pruning locks the run first, too, then sees what
+    was committed before it."""
+    run = Run.objects.select_for_update(no_key=True).filter(pk=trajectory.run_id)
+    if not run.values_list("pk"):
+        raise RefusedError("The run of this trajectory was deleted.", status=410)
+    shard = trajectory.shard
+    is_held = Upload.objects.filter(run=trajectory.run_id, sha256=shard).exists()
+    goes = not is_held and Removal.objects.filter(kind="blob", name=shard).exists()
+    if is_new_thread and (goes or not storage.has_blob(shard)):
+        raise RefusedError(
+            f"The shard {shard[:12]}… that holds this trajectory is no longer in storage: there is "
+            "nothing left that a comment could be on.",
+            status=410,
         )
 
 

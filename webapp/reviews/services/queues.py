@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from webapp.accounts import audit
 from webapp.accounts.models import Membership, Project, Role, User
 from webapp.experiments.models import Run
+from webapp.experiments.states import lock
 from webapp.plain_text import storable
 from webapp.problems import FieldProblem, RefusedError, invalid_field
 from webapp.reviews import queries
@@ -82,6 +83,7 @@ def create_queue(
     picks = preview(run, wanted, sample, size, style=style, seed=seed).picks
     if not picks:
         raise invalid_field("filter", NOTHING[sample])
+    lock(run.pk)  # as pruning does before it looks whether a queue asks about the run
     try:
         with transaction.atomic():
             queue = Queue.objects.create(
