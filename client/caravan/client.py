@@ -14,6 +14,7 @@ from caravan.job_calls import JobCalls
 from caravan.naming import one_named
 from caravan.preset_calls import PresetCalls
 from caravan.queue_calls import QueueCalls
+from caravan.text import lines_of
 
 
 class Client(JobCalls, PresetCalls, QueueCalls):
@@ -212,9 +213,10 @@ class Client(JobCalls, PresetCalls, QueueCalls):
         """Lines of JSON, one whole trajectory each; `{"id", "problem"}` where one is unreadable.
 
         `wanted` filters: purpose, category, success, stop_reason, min_reward, max_reward, attempt.
+        Raises RefusedError for so many that they need a job: see `export`.
         """
         with self.export(run, **wanted) as answer:
-            yield answer.iter_lines()
+            yield (line.decode() for line in lines_of(answer.iter_bytes()))
 
     @contextmanager
     def export(
@@ -222,7 +224,8 @@ class Client(JobCalls, PresetCalls, QueueCalls):
     ) -> Iterator[httpx.Response]:
         """A run's trajectories or a single one as a file, read piece by piece.
 
-        `query`: format (jsonl, parquet, or html of a single one), and what narrows a run's.
+        `query`: format (jsonl, parquet, or html of a single one), and what narrows a run's. Many
+        trajectories need a job: see `export_extent` and `start_export`.
         """
         path = f"/trajectories/{quote(trajectory or '', safe='')}/export"
         if run is not None:

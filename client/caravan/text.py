@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # control sequences: colours, cursor, screen
@@ -45,3 +46,17 @@ def _shown(character: str) -> str:
     if category in ("Zl", "Zp"):
         return "\n"
     return "\ufffd" if category in ("Cs", "Co") else character
+
+
+def lines_of(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines without their ends. What only Unicode takes for the end of a line, U+2028 for example,
+    may stand in what an agent wrote."""
+    parts: list[bytes] = []
+    for piece in pieces:
+        first, *others = piece.split(b"\n")
+        parts.append(first)
+        for one in others:
+            yield b"".join(parts)
+            parts = [one]
+    if rest := b"".join(parts):
+        yield rest

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caravan.text import one_line, plain, sparkline
+from caravan.text import lines_of, one_line, plain, sparkline
 
 HOSTILE = [
     ("\x1b[31mred\x1b[0m", "red"),
@@ -56,3 +56,11 @@ def test_a_sparkline_spans_its_own_range() -> None:
     assert sparkline([2.0, 2.0]) == "▄▄"
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
     assert len(sparkline([float(n) for n in range(100)], width=10)) == 10
+
+
+@given(st.lists(st.text("a\n\r\u2028\x85\x0b\U0001f600")), st.integers(1, 9))
+def test_only_a_line_feed_ends_a_line(texts: list[str], size: int) -> None:
+    data = "\n".join(texts).encode()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    wanted = data.split(b"\n")
+    assert list(lines_of(iter(pieces))) == (wanted[:-1] if not wanted[-1] else wanted)
