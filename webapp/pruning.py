@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from webapp.accounts.models import Delivery, Invitation, LoginLink, StoredAnswer
 from webapp.experiments.models import Job
+from webapp.experiments.services.job_files import EXPORT
 from webapp.experiments.services.prune import KIND as PRUNE
 from webapp.experiments.services.prune import MEASURE
 from webapp.monitoring.models import DeviceSample
@@ -15,7 +16,7 @@ from webapp.reviews.models import Claim, Episode, Playing
 
 DEVICES_KEPT = timedelta(days=7)
 EPISODES_KEPT = timedelta(minutes=30)
-JOBS_KEPT = timedelta(days=90)  # of those that measured or pruned; backtests stay
+JOBS_KEPT = timedelta(days=90)  # of those that measured, pruned or exported; backtests stay
 LINKS_KEPT = timedelta(days=30)
 
 
@@ -26,7 +27,7 @@ def prune() -> dict[str, int]:
         "device samples": DeviceSample.objects.filter(at__lt=(now - DEVICES_KEPT).timestamp()),
         "episodes": Episode.objects.filter(told_at__lt=now - EPISODES_KEPT),
         "lists of episodes": Playing.objects.filter(told_at__lt=now - EPISODES_KEPT),
-        "jobs": Job.objects.filter(kind__in=(MEASURE, PRUNE), ended_at__lt=now - JOBS_KEPT),
+        "jobs": Job.objects.filter(kind__in=(MEASURE, PRUNE, EXPORT), ended_at__lt=now - JOBS_KEPT),
         "leases": Claim.objects.filter(expires_at__lt=now - EPISODES_KEPT),
         "stored answers": StoredAnswer.objects.filter(created_at__lt=now - KEPT),
         "login links": LoginLink.objects.filter(expires_at__lt=now - LINKS_KEPT),

@@ -1,6 +1,7 @@
 """Celery from the sending side: tasks are named, their code lives in workers.control."""
 
 import logging
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
@@ -41,16 +42,17 @@ app.conf.update(
 )
 
 
-def send(name: str, *ids: str, expires_s: float | None = None) -> None:
+def send(name: str, *ids: str, **options: Any) -> None:
     """Enqueue a task once the current transaction has committed. Only ids travel.
 
     An unreachable queue loses nothing: the reconciler sends again what the database says is due.
-    What it sends every few seconds `expires`, so that a queue that nobody empties does not grow.
+    `options` are Celery's: what is sent every few seconds `expires`, in seconds, so that a queue
+    that nobody empties does not grow.
     """
 
     def now() -> None:
         try:
-            app.send_task(name, args=ids, expires=expires_s)
+            app.send_task(name, args=ids, **options)
         except OperationalError as error:
             logger.warning("%s%r was not enqueued, the reconciler will: %s", name, ids, error)
 

@@ -3,7 +3,8 @@
 import hashlib
 import re
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import IO, Any
 
@@ -102,6 +103,19 @@ def write_run_file(run_id: str, path: str, data: bytes) -> None:
     where = f"{root}/runs/{run_id}/{path}"
     filesystem.makedirs(where.rpartition("/")[0], exist_ok=True)
     filesystem.pipe_file(where, data)
+
+
+@contextmanager
+def new_run_file(run_id: str, path: str) -> Iterator[IO[bytes]]:
+    """A file to write piece by piece where a run keeps its own. What was written of one that is
+    given up stays: whoever asked for it removes it. Raises ValueError for an unsafe path."""
+    if not RUN_ID.fullmatch(run_id) or not is_safe(path):
+        raise ValueError(f"{path!r} does not name a file of a run")
+    filesystem, root = _place()
+    where = f"{root}/runs/{run_id}/{path}"
+    filesystem.makedirs(where.rpartition("/")[0], exist_ok=True)
+    with filesystem.open(where, "wb") as file:
+        yield file
 
 
 def remove_run(run_id: str, path: str = "") -> None:

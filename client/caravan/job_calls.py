@@ -1,10 +1,14 @@
 """The calls about jobs: long work that is no run. Part of `caravan.client.Client`."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from caravan.run_calls import RunCalls
+
+if TYPE_CHECKING:
+    import httpx
 
 
 class JobCalls(RunCalls):
@@ -22,6 +26,23 @@ class JobCalls(RunCalls):
 
     def cancel_job(self, job_id: str) -> dict[str, Any]:
         return dict(self.http.post(f"/jobs/{quote(job_id, safe='')}/cancel"))
+
+    def export_extent(self, run: str, **filter: Any) -> dict[str, Any]:
+        """How much an export is: trajectories, bytes in storage, and whether it needs a job."""
+        return dict(self.http.get(f"/runs/{self.run_id(run)}/exports/extent", **filter))
+
+    def start_export(
+        self, run: str, format: str = "jsonl", filter: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Make an export of any size ("jsonl", "parquet"): the job, whose file `job_file` gives."""
+        body = {"format": format, "filter": dict(filter or {})}
+        return dict(self.http.post(f"/runs/{self.run_id(run)}/exports", body))
+
+    @contextmanager
+    def job_file(self, job_id: str) -> "Iterator[httpx.Response]":
+        """The file that a job made, read piece by piece."""
+        with self.http.download(f"/jobs/{quote(job_id, safe='')}/file") as answer:
+            yield answer
 
     def backtest(
         self,

@@ -46,6 +46,24 @@ def test_a_backtest_runs_there_to_its_end(client: Client, tmp_path: Path) -> Non
     assert result["trajectories"] > 10 and result["unread"] == {}
 
 
+def test_a_large_export_is_made_there_and_fetched(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = client.runs()[0]["id"]
+    sent, made, copy = (tmp_path / name for name in ("sent", "made", "copy"))
+    assert command("trajectories", "export", run, "--to", str(sent)).exit_code == 0
+    monkeypatch.setattr(Client, "export_extent", lambda *_, **__: {"needs_job": True})
+    asked = ("trajectories", "export", run, "--to", str(made), "--json")
+    done = command(*asked)
+    assert done.exit_code == 0, done.stderr
+    assert made.read_bytes() == sent.read_bytes()
+    assert json.loads(done.stdout)["trajectories"] == len(sent.read_bytes().splitlines())
+    assert command(*asked).exit_code == 2  # the name is taken
+    job = client.jobs(kind="export")[0]["id"]
+    assert command("jobs", "download", job, "--to", str(copy)).exit_code == 0
+    assert copy.read_bytes() == sent.read_bytes()
+
+
 def test_a_job_is_done_although_the_process_that_would_take_it_is_killed(
     client: Client, stack: Stack
 ) -> None:

@@ -109,6 +109,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "inbox/read"): {},
     ("POST", "queues/{pk}/dataset"): {"dataset": "datasets"},
     ("POST", "jobs/{job_id}/again"): {},
+    ("POST", "runs/{run_id}/exports"): {},
     ("POST", "jobs/{job_id}/cancel"): {},
     ("POST", "projects/{project_id}/storage/measure"): {},
     ("POST", "projects/{project_id}/storage/prune"): {"pools": True},

@@ -72,7 +72,7 @@ PLAIN = """
     accepted action add after all answer archived archived_trajectories at at_once attempt axis
     based_on before buckets budget by category choice closed code_version commented comments
     config count cursor definition devices direction dry_run email enabled events expires_at
-    failed_calls field file filter format from group halving hops instructions is_default
+    exports failed_calls field file filter format from group halving hops instructions is_default
     keep_checkpoints kind labels level limit mark max_reward max_running method metric metrics
     min_reward name names newest node note notes notices number outcome overrides page pause
     place pools position preview priority purpose q query question read recipe record remove

@@ -116,7 +116,7 @@ def send_due() -> None:
         state="waiting", next_at__lte=timezone.now(), webhook__disabled_at=None
     )
     for pk in due.order_by("next_at").values_list("pk", flat=True)[:_AT_ONCE]:
-        queue.send("caravan.deliver", str(pk), expires_s=_EXPIRES_S)
+        queue.send("caravan.deliver", str(pk), expires=_EXPIRES_S)
 
 
 def _lock(webhook: Webhook) -> None:

@@ -38,6 +38,7 @@ class Kind:
 KINDS: dict[str, Kind] = {
     "prune": Kind(_("Pruning"), "webapp.experiments.pruning_job.work", Role.ADMIN),
     "storage": Kind(_("Measuring the storage"), "webapp.experiments.storage_use.measure"),
+    "export": Kind(_("Export of trajectories"), "webapp.reviews.export_job.work"),
     "backtest": Kind(_("Reward backtest"), "webapp.experiments.backtests.work"),
 }
 

@@ -13,6 +13,7 @@ from webapp import pruning, storage
 from webapp.accounts.models import Project
 from webapp.experiments.jobs import Working
 from webapp.experiments.models import Dataset, Job, Removal, Run, State, Upload
+from webapp.experiments.services.job_files import EXPORTS_KEPT, files_of
 from webapp.experiments.services.prune import MEASURE
 
 SHOWN = 100
@@ -87,6 +88,7 @@ class Use:
     dataset_bytes: int
     datasets: list[DatasetUse]
     tables: list[TableUse]
+    export_bytes: int
     waiting: int  # files of deleted runs that still lie there
     measured: Job | None
     measured_bytes: dict[str, int] = field(default_factory=dict)  # by top folder, of all runs
@@ -132,6 +134,7 @@ def use_of(project: Project, shown: int = SHOWN) -> Use:
         dataset_bytes=sum(one.bytes for one in held),
         datasets=held,
         tables=tables,
+        export_bytes=sum(size for _run, _job, size in files_of(project.pk)),
         waiting=Removal.objects.count(),
         measured=measured,
         measured_bytes=dict(sorted(totals.items(), key=lambda item: -item[1])),
@@ -181,7 +184,8 @@ def policies() -> list[dict[str, Any]]:
         (_("Metrics, logs and other events of a run"), _("until the run is deleted")),
         (_("Files of deleted runs"), _("removed at once; what is left over, every minute")),
         (_("Samples of devices"), days % {"n": pruning.DEVICES_KEPT.days}),
-        (_("Jobs that measured or pruned"), days % {"n": pruning.JOBS_KEPT.days}),
+        (_("Files of exports"), days % {"n": EXPORTS_KEPT.days}),
+        (_("Jobs that measured, pruned or exported"), days % {"n": pruning.JOBS_KEPT.days}),
         (_("Invitations and login links"), days % {"n": pruning.LINKS_KEPT.days}),
         (_("Deliveries of webhooks"), days % {"n": pruning.LINKS_KEPT.days}),
         (_("Turns of running episodes, for those who follow them"), _("after half an hour")),

@@ -1,16 +1,19 @@
 """REST of exports: trajectories as JSON lines, as Parquet, one of them as an HTML file."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Query, Router
+from ninja import Query, Router, Schema, Status
 
 from webapp.accounts import access
+from webapp.accounts.models import Role
+from webapp.experiments.api.jobs import JobDetailOut
 from webapp.experiments.models import Run
-from webapp.reviews import exports, html_export, queries, reading
+from webapp.reviews import exports, html_export, queries, reading, services
 from webapp.reviews.models import Trajectory
+from webapp.reviews.services import exporting
 
 router = Router(tags=["trajectories"])
 PIECE = 256 * 2**10  # bytes that are sent at a time, at least
@@ -21,19 +24,49 @@ TYPES = {
 }
 
 
+class ExtentOut(Schema):
+    """How much an export is; `bytes` in storage. `needs_job`: too much to be sent at once."""
+
+    trajectories: int
+    bytes: int
+    needs_job: bool
+
+
+class ExportIn(Schema):
+    """`filter`: what narrows the run's trajectories, as the parameters of their list."""
+
+    format: exporting.Format = "jsonl"
+    filter: queries.Filter = queries.Filter()
+
+
 @router.get("/runs/{run_id}/trajectories/export", response={200: None})
 def export_trajectories(
     request: HttpRequest,
     run_id: str,
     wanted: Query[queries.Filter],
-    format: Literal["jsonl", "parquet"] = "jsonl",
+    format: exporting.Format = "jsonl",
 ) -> StreamingHttpResponse:
     """JSON lines, one whole trajectory each, one that cannot be read as {"id", "problem"}; or
-    Parquet, one row for each step."""
+    Parquet, one row for each step. Of at most 1,000 trajectories, 16 MiB in storage; 409 above."""
     run = access.get(Run.objects.all(), run_id, access.actor_of(request))
-    rows = _all(run, wanted)
-    pieces = exports.parquet(rows) if format == "parquet" else exports.json_lines(rows)
+    exporting.check_extent(run, wanted)
+    pieces = exports.pieces_of(queries.all_of(run, wanted), format)
     return _download(pieces, f"{run.pk}-trajectories", format)
+
+
+@router.get("/runs/{run_id}/exports/extent", response=ExtentOut)
+def get_extent(request: HttpRequest, run_id: str, wanted: Query[queries.Filter]) -> Any:
+    """How much an export of these trajectories is, and whether it needs a job."""
+    run = access.get(Run.objects.all(), run_id, access.actor_of(request))
+    return exporting.extent_of(run, wanted)
+
+
+@router.post("/runs/{run_id}/exports", response={202: JobDetailOut})
+def start_export(request: HttpRequest, run_id: str, data: ExportIn) -> Any:
+    """Make an export of any size: a job, whose file `jobs/{job_id}/file` gives."""
+    actor = access.actor_of(request)
+    run = access.get(Run.objects.select_related("project"), run_id, actor, Role.EDITOR)
+    return Status(202, services.start_export(run, actor.user, data.filter, data.format))
 
 
 @router.get("/trajectories/{pk}/export", response={200: None})
@@ -52,18 +85,8 @@ def export_trajectory(
     if format == "html":
         pieces = html_export.html(row, comments)
     else:
-        pieces = exports.parquet([row]) if format == "parquet" else exports.json_lines([row])
+        pieces = exports.pieces_of([row], format)
     return _download(pieces, row.pk, format)
-
-
-def _all(run: Run, wanted: queries.Filter) -> Iterator[Trajectory]:
-    cursor: str | None = None
-    while True:
-        page = queries.export_page(run, wanted, cursor)
-        yield from page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return
 
 
 def _download(pieces: Iterator[bytes], name: str, format: str) -> StreamingHttpResponse:

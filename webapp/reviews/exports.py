@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from engine.records import json_line
@@ -38,7 +39,20 @@ INDEX = (
 REPEATED = [name for name in COLUMNS if name not in ("text", "arguments", "result", "logprobs")]
 
 
-def json_lines(rows: Iterable[Trajectory]) -> Iterator[bytes]:
+@dataclass
+class Told:
+    """How many of the trajectories could not be read."""
+
+    unreadable: int = 0
+
+
+def pieces_of(rows: Iterable[Trajectory], format: str, told: Told | None = None) -> Iterator[bytes]:
+    """The trajectories as "jsonl" or "parquet"."""
+    told = told or Told()
+    return parquet(rows, told) if format == "parquet" else json_lines(rows, told)
+
+
+def json_lines(rows: Iterable[Trajectory], told: Told) -> Iterator[bytes]:
     """One line for each with all of it, keys as in `Trajectory.to_dict`; {"id", "problem"} for one
     that cannot be read. One that is too long to hold is sent as it is read: where it turns out to
     be damaged, its line has what came before, and the `problem`."""
@@ -51,10 +65,11 @@ def json_lines(rows: Iterable[Trajectory]) -> Iterator[bytes]:
                     piece, closing = part
                     yield piece
         except RefusedError as refused:
-            told = _json({"id": row.pk, "problem": refused.detail})
-            yield (
-                closing[:-1] + b', "problem": ' + _json(refused.detail) + b"}" if closing else told
-            )
+            told.unreadable += 1
+            if closing:
+                yield closing[:-1] + b', "problem": ' + _json(refused.detail) + b"}"
+            else:
+                yield _json({"id": row.pk, "problem": refused.detail})
         yield b"\n"
 
 
@@ -65,7 +80,7 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def parquet(rows: Iterable[Trajectory]) -> Iterator[bytes]:
+def parquet(rows: Iterable[Trajectory], told: Told) -> Iterator[bytes]:
     """A Parquet file of COLUMNS. A trajectory without steps, or that cannot be read, has one row,
     whose `problem` says why."""
     import pyarrow  # takes memory that a web process which exports nothing does not need
@@ -75,7 +90,7 @@ def parquet(rows: Iterable[Trajectory]) -> Iterator[bytes]:
     out = _Buffer()
     options = {"compression": "zstd", "use_dictionary": REPEATED, "write_statistics": REPEATED}
     with pyarrow.parquet.ParquetWriter(out, schema, **options) as writer:
-        for group in _groups(step for row in rows for step in steps_of(row)):
+        for group in _groups(step for row in rows for step in steps_of(row, told)):
             writer.write_table(_table(pyarrow, group, schema))
             yield out.taken()
     yield out.taken()
@@ -152,7 +167,7 @@ def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield group
 
 
-def steps_of(row: Trajectory) -> Iterator[dict[str, Any]]:
+def steps_of(row: Trajectory, told: Told) -> Iterator[dict[str, Any]]:
     """Rows of COLUMNS, one for each step."""
     whole = dict.fromkeys(COLUMNS) | {
         "trajectory_id": row.pk,
@@ -168,6 +183,7 @@ def steps_of(row: Trajectory) -> Iterator[dict[str, Any]]:
             if not source.step_count:
                 yield whole | {"problem": "It has no steps."}
     except RefusedError as refused:
+        told.unreadable += 1
         yield whole | {"problem": refused.detail}
 
 

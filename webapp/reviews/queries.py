@@ -1,5 +1,6 @@
 """Reading index rows of trajectories, and comments: lists with filters, groups, threads."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from django.db.models import Count, Q, QuerySet
@@ -69,9 +70,15 @@ def page_of(
     return keyset(counted, NEWEST_FIRST, cursor, limit)
 
 
-def export_page(run: Run, wanted: Filter, cursor: str | None) -> Page[Trajectory]:
-    """A large page, without counts."""
-    return keyset(matching(run, wanted), NEWEST_FIRST, cursor, MAX_PAGE)
+def all_of(run: Run, wanted: Filter) -> Iterator[Trajectory]:
+    """All that pass the filter, the newest first, a large page at a time."""
+    cursor: str | None = None
+    while True:
+        page = keyset(matching(run, wanted), NEWEST_FIRST, cursor, MAX_PAGE)
+        yield from page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 def group_of(trajectory: Trajectory) -> list[Trajectory]:

@@ -2,11 +2,20 @@
 
 from django.urls import path
 
-from webapp.reviews import inbox_pages, judging_pages, pages, queue_pages, search_pages
+from webapp.reviews import (
+    export_pages,
+    inbox_pages,
+    judging_pages,
+    pages,
+    queue_pages,
+    search_pages,
+)
 
 urlpatterns = [
     path("runs/<str:pk>/trajectories/", pages.run_trajectories, name="run_trajectories"),
     path("runs/<str:pk>/live/<str:trajectory>/", pages.live_episode, name="live_episode"),
+    path("runs/<str:pk>/export", export_pages.page, name="run_export"),
+    path("runs/<str:pk>/export/start", export_pages.start, name="run_export_start"),
     path("trajectories/compare", pages.compare, name="trajectories_compare"),
     path("trajectories/<str:pk>/", pages.replay, name="replay"),
     path("projects/<str:pk>/search/", search_pages.page, name="search"),

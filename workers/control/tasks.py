@@ -65,6 +65,7 @@ def reap() -> None:
         log.info("%d checkpoints were removed", removed)
     services.clear_dry_runs()
     services.remove_leftovers()
+    services.remove_old_exports()
     prune()
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +15,9 @@ from caravan.commands.shared import (
     command,
     connect,
     emit,
+    free,
     group,
+    save,
     show,
     since,
     span,
@@ -75,6 +78,19 @@ def wait(job: JobArgument, as_json: AsJson = False) -> None:
     """Follow a job to its end; exit code 0 if it succeeds, 1 if it ends otherwise."""
     with connect() as client:
         raise typer.Exit(follow(client, job, as_json))
+
+
+@command(app)
+def download(
+    job: JobArgument,
+    to: Annotated[Path, typer.Option(help="A new file.")],
+    as_json: AsJson = False,
+) -> None:
+    """Save the file that a job made: an export."""
+    free(to)
+    with connect() as client, client.job_file(job) as answer:
+        save(answer.iter_bytes(), to)
+    emit({"file": str(to), "bytes": to.stat().st_size}) if as_json else print(f"{to} is written.")
 
 
 def follow(client: "Client", job_id: str, as_json: bool = False) -> int:

@@ -4,8 +4,9 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -157,3 +158,21 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
+
+
+def free(path: Path) -> None:
+    """Raises RefusedError where something has this name already."""
+    if path.exists():
+        raise RefusedError(f"{path} exists already: name a new file.")
+
+
+def save(pieces: Iterator[bytes], path: Path) -> None:
+    """Write a file that has its name once it is whole."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

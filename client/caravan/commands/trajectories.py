@@ -5,13 +5,17 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from caravan.commands.shared import AsJson, command, connect, emit, group
+from caravan.commands.jobs import follow
+from caravan.commands.shared import AsJson, command, connect, emit, free, group, save
 from caravan.errors import RefusedError
-from caravan.text import plain
+from caravan.text import lines_of, plain
+
+if TYPE_CHECKING:
+    from caravan.client import Client
 
 app = group("trajectories", "Export trajectories.")
 
@@ -52,25 +56,54 @@ def export(
         "attempt": attempt,
     }
     _check(run, trajectory, format, comments, to, wanted)
-    if comments:
-        wanted["comments"] = True
-    with (
-        connect() as client,
-        client.export(run, trajectory, format=format.value, **wanted) as answer,
-    ):
-        if format is not Format.JSONL:
-            _save(answer.iter_bytes(), to, as_json)
+    with connect() as client:
+        if run is not None and client.export_extent(run, **wanted)["needs_job"]:
+            _by_job(client, run, format, to, wanted, as_json)
             return
-        if to is None:
-            _print(answer.iter_lines())
-            return
-        count, unreadable = _write(answer.iter_lines(), to)
+        if comments:
+            wanted["comments"] = True
+        with client.export(run, trajectory, format=format.value, **wanted) as answer:
+            if format is not Format.JSONL:
+                _save(answer.iter_bytes(), to, as_json)
+                return
+            if to is None:
+                _print(lines_of(answer.iter_bytes()))
+                return
+            count, unreadable = _write(lines_of(answer.iter_bytes()), to)
+    _told(to, count, unreadable, as_json)
+
+
+def _by_job(
+    client: "Client",
+    run: str,
+    format: Format,
+    to: Path | None,
+    wanted: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """What is too much to be sent while it is made: followed to its end, then fetched."""
+    narrowing = {name: value for name, value in wanted.items() if value is not None}
+    job = client.start_export(run, format.value, narrowing)["id"]
+    if code := follow(client, job):
+        raise typer.Exit(code)
+    made = client.job(job)["result"]
+    with client.job_file(job) as answer:
+        if to is None and format is Format.JSONL:
+            _print(lines_of(answer.iter_bytes()))
+        elif to is None:
+            _save(answer.iter_bytes(), None, as_json)
+        else:
+            save(answer.iter_bytes(), to)
+            _told(to, made["trajectories"], made["unreadable"], as_json)
+
+
+def _told(to: Path, count: int, unreadable: int, as_json: bool) -> None:
     if as_json:
         emit({"file": str(to), "trajectories": count, "unreadable": unreadable})
         return
     print(f"{count} trajectories are in {to}.")
     if unreadable:
-        print(f"{unreadable} more could not be read: their lines say why.", file=sys.stderr)
+        print(f"{unreadable} more could not be read: the file says why.", file=sys.stderr)
 
 
 def _check(
@@ -90,8 +123,8 @@ def _check(
         raise RefusedError("--comments goes with --format html: other formats hold none.")
     if trajectory is not None and any(value is not None for value in wanted.values()):
         raise RefusedError("What narrows a run's trajectories does not go with --trajectory.")
-    if to is not None and to.exists():
-        raise RefusedError(f"{to} exists already: name a new file.")
+    if to is not None:
+        free(to)
     if format is Format.PARQUET and to is None and sys.stdout.isatty():
         raise RefusedError("Parquet is no text for a terminal: name a file with --to.")
 
@@ -102,39 +135,27 @@ def _save(pieces: Iterator[bytes], to: Path | None, as_json: bool) -> None:
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
         return
-    partial = to.with_name(f".{to.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-        partial.replace(to)
-    finally:
-        partial.unlink(missing_ok=True)
+    save(pieces, to)
     if as_json:
         emit({"file": str(to), "bytes": to.stat().st_size})
     else:
         print(f"{to} is written.")
 
 
-def _print(lines: Iterator[str]) -> None:
+def _print(lines: Iterator[bytes]) -> None:
     terminal = sys.stdout.isatty()
     for line in lines:
-        print(plain(line) if terminal else line)
+        print(plain(line.decode()) if terminal else line.decode())
 
 
-def _write(lines: Iterator[str], path: Path) -> tuple[int, int]:
+def _write(lines: Iterator[bytes], path: Path) -> tuple[int, int]:
     """(trajectories, lines that say why one could not be read)."""
-    partial = path.with_name(f".{path.name}.partial")
-    count = unreadable = 0
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            for line in lines:
-                file.write(line + "\n")
-                if "problem" in json.loads(line):
-                    unreadable += 1
-                else:
-                    count += 1
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return count, unreadable
+    counts = {True: 0, False: 0}
+
+    def written() -> Iterator[bytes]:
+        for line in lines:
+            counts["problem" in json.loads(line)] += 1
+            yield line + b"\n"
+
+    save(written(), path)
+    return counts[False], counts[True]

@@ -3,14 +3,16 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Router, Schema, Status
 
+from webapp import storage
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments import job_queries, services
 from webapp.experiments.jobs import KINDS
 from webapp.experiments.models import Job
+from webapp.problems import RefusedError, conflict
 from webapp.rest.schemas import Cursor, Limit, Person, ProjectRef
 
 router = Router(tags=["jobs"])
@@ -72,6 +74,26 @@ def list_jobs(
 @router.get("/jobs/{job_id}", response=JobDetailOut)
 def get_job(request: HttpRequest, job_id: str) -> Any:
     return access.get(JOBS, job_id, access.actor_of(request))
+
+
+@router.get("/jobs/{job_id}/file", response={200: None})
+def get_job_file(request: HttpRequest, job_id: str) -> StreamingHttpResponse:
+    """The file that a job made, of those that make one: exports."""
+    job = access.get(JOBS, job_id, access.actor_of(request))
+    result = job.result or {}
+    file = result.get("file")
+    if job.kind != services.EXPORT:
+        raise RefusedError(f"Jobs of kind {job.kind} make no file: an export does.", status=404)
+    if file is None and job.ended_at is None:
+        raise conflict(f"This job is {job.state}: its file is there once it has succeeded.")
+    try:
+        if file is None or "removed_at" in result:
+            raise FileNotFoundError
+        found, size = storage.open_run_file(job.subject, file["path"])
+    except FileNotFoundError:
+        said = "The file of this export is no longer there: start the export again."
+        raise RefusedError(said, status=410) from None
+    return storage.attachment(storage.chunks(found), file["name"], size)
 
 
 @router.post("/jobs/{job_id}/again", response={202: JobDetailOut})

@@ -56,6 +56,7 @@ class StorageOut(Schema):
     checkpoint_bytes: int
     upload_bytes: int
     dataset_bytes: int
+    export_bytes: int
     measured_bytes: dict[str, int]
     measured_at: datetime | None
     waiting: int
@@ -74,6 +75,7 @@ class PruneIn(Schema):
     keep_checkpoints: int | None = None
     pools: bool = False
     archived_trajectories: bool = False
+    exports: bool = False
     preview: bool = True
 
 

@@ -10,6 +10,7 @@ from webapp.accounts.models import Project, Role
 from webapp.experiments import job_queries, services
 from webapp.experiments.jobs import KINDS
 from webapp.experiments.models import Job
+from webapp.experiments.services.job_files import EXPORTS_KEPT
 from webapp.pages import is_fragment, page_of, show, tell
 from webapp.problems import RefusedError
 
@@ -55,6 +56,7 @@ def one(request: HttpRequest, job: Job) -> HttpResponse:
         "job": job,
         "kind": kind.label if kind else job.kind,
         "result_url": result_url,
+        "days": EXPORTS_KEPT.days,
         "can_repeat": kind is not None and role is not None and role.rank >= kind.role.rank,
     }
     return show(request, "experiments/job.html", context, "experiments/job_body.html")

@@ -44,6 +44,7 @@ def prune(request: HttpRequest, project: Project) -> HttpResponse:
         wish: dict[str, Any] = {
             "pools": bool(request.POST.get("pools")),
             "archived_trajectories": bool(request.POST.get("archived_trajectories")),
+            "exports": bool(request.POST.get("exports")),
             "preview": request.POST.get("action") != "remove",
         }
         if request.POST.get("checkpoints"):

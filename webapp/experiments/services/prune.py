@@ -24,6 +24,7 @@ from webapp.experiments.models import (
     Upload,
 )
 from webapp.experiments.services.checkpoints import remove_checkpoint
+from webapp.experiments.services.job_files import files_of, remove_export
 from webapp.experiments.services.jobs import start_job
 from webapp.experiments.states import lock
 from webapp.problems import FieldProblem, RefusedError, invalid_field
@@ -42,16 +43,17 @@ class Wish(BaseModel):
     keep_checkpoints: int | None = Field(None, ge=1, le=10_000)
     pools: bool = False  # logs of the pool of runs that succeeded: nothing resumes from them
     archived_trajectories: bool = False  # of archived runs
+    exports: bool = False  # files of exports, however new
     preview: bool = True
 
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that may go: a checkpoint, the pool of a run, or a shard of trajectories."""
+    """One thing that may go: a checkpoint, the pool of a run, a shard, the file of an export."""
 
     kind: str
     run_id: str
-    name: str  # id of the checkpoint, SHA-256 of the shard, or empty
+    name: str  # id of the checkpoint or job, SHA-256 of the shard, or empty
     bytes: int
     files: int
 
@@ -67,7 +69,7 @@ def start_prune(project: Project, user: User, wish: dict[str, Any]) -> Job:
             for one in error.errors(include_url=False)
         ]
         raise RefusedError("This cannot be pruned so.", problems) from None
-    if not (asked.keep_checkpoints or asked.pools or asked.archived_trajectories):
+    if not (asked.keep_checkpoints or asked.pools or asked.archived_trajectories or asked.exports):
         raise invalid_field("keep_checkpoints", "Choose what shall go.")
     if not asked.preview:
         record("storage.prune", project.pk, user=user, project=project, **asked.model_dump())
@@ -97,6 +99,9 @@ def candidates(project_id: str, wish: Wish) -> Iterator[Item]:
     if wish.archived_trajectories:
         for shard in spare_shards(project_id):
             yield Item("trajectories", shard.run_id, shard.sha256, shard.size, 1)
+    if wish.exports:
+        for run_id, job_id, size in files_of(project_id):
+            yield Item("export", run_id, job_id, size, 1)
 
 
 def surplus_checkpoints(project_id: str, keep: int) -> QuerySet[Checkpoint]:
@@ -164,6 +169,8 @@ def remove(item: Item, wish: Wish, project_id: str, user: User | None) -> bool:
         return _remove_checkpoint(item, wish.keep_checkpoints or 1, project_id, user)
     if item.kind == "pool":
         return _remove_pool(item)
+    if item.kind == "export":
+        return remove_export(item.name)
     return _remove_shard(item, project_id)
 
 

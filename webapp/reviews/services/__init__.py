@@ -8,6 +8,7 @@ from webapp.reviews.services.comments import (
     members_of,
     resolve_comment,
 )
+from webapp.reviews.services.exporting import start_export
 from webapp.reviews.services.inbox import mark_read
 from webapp.reviews.services.indexing import index_texts
 from webapp.reviews.services.judging import (
@@ -46,5 +47,6 @@ __all__ = [
     "preview",
     "release",
     "resolve_comment",
+    "start_export",
     "withdraw",
 ]

@@ -1,0 +1,62 @@
+"""The job that writes an export to storage, beside the other files of its run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from webapp import storage
+from webapp.experiments.jobs import Working
+from webapp.experiments.models import Run
+from webapp.experiments.services.job_files import path_of
+from webapp.problems import RefusedError
+from webapp.reviews import exports, queries
+from webapp.reviews.models import Trajectory
+from webapp.reviews.services.exporting import Asked
+
+GONE = "The run whose trajectories were to be exported was deleted."
+
+
+@dataclass
+class Passed:
+    """How many trajectories were taken on by now."""
+
+    count: int = 0
+
+    def over(self, rows: Iterator[Trajectory]) -> Iterator[Trajectory]:
+        for row in rows:
+            self.count += 1
+            yield row
+
+
+def work(working: Working) -> dict[str, Any]:
+    """The function of jobs of kind `export`: the file, and how many trajectories it holds."""
+    asked = Asked.model_validate(working.spec)
+    run = Run.objects.filter(project=working.job.project_id, pk=asked.run).first()
+    if run is None:
+        raise RefusedError(GONE)
+    wanted = queries.Filter.model_validate(asked.filter)
+    total = queries.matching(run, wanted).count()
+    working.log(f"{total} trajectories to export")
+    path, size = path_of(working.job), 0
+    passed, told = Passed(), exports.Told()
+    rows = passed.over(queries.all_of(run, wanted))
+    working.progress(0, total, "Writing")
+    with storage.new_run_file(run.pk, path) as file:
+        for piece in exports.pieces_of(rows, asked.format, told):
+            file.write(piece)
+            size += len(piece)
+            done = min(max(0, passed.count - 1), total)
+            working.progress(done, total, f"{size / 1e6:,.0f} MB written")
+    if not Run.objects.filter(pk=run.pk).exists():
+        storage.remove_run(run.pk)
+        raise RefusedError(GONE)
+    working.progress(total, total)
+    if told.unreadable:
+        working.log(f"{told.unreadable} could not be read: the file says why")
+    return {
+        "file": {"path": path, "name": f"{run.pk}-trajectories.{asked.format}", "bytes": size},
+        "format": asked.format,
+        "filter": asked.filter,
+        "trajectories": passed.count - told.unreadable,
+        "unreadable": told.unreadable,
+    }
