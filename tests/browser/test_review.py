@@ -130,8 +130,8 @@ def test_a_queue_is_reviewed_by_keyboard_into_a_dpo_dataset_and_launched(
 def test_two_people_in_one_queue_never_hold_the_same_item(visit, queue, owner, editor) -> None:
     one = visit(owner, reverse("queue", args=[queue.pk]))
     two = visit(editor, reverse("queue", args=[queue.pk]))
-    one.get_by_role("link", name="Review (4)").click()
-    two.get_by_role("link", name="Review (4)").click()
+    one.get_by_role("button", name="Review (4)").click()
+    two.get_by_role("button", name="Review (4)").click()
     at_item(one)
     at_item(two)
     assert item_of(one) != item_of(two)
@@ -139,7 +139,7 @@ def test_two_people_in_one_queue_never_hold_the_same_item(visit, queue, owner, e
     two.goto(f"/queue-items/{item_of(one)}/")  # the second one is told, and gets the next
     expect(two.locator("[data-held]")).to_contain_text("Owner began to review this trajectory")
     expect(two.locator("#verdict")).to_have_count(0)
-    two.get_by_role("link", name="Go to the next one").click()
+    two.get_by_role("button", name="Go to the next one").click()
     at_item(two)
     assert item_of(one) != item_of(two)
     expect(two.locator("#verdict")).to_be_visible()
@@ -159,13 +159,30 @@ def test_two_people_in_one_queue_never_hold_the_same_item(visit, queue, owner, e
     expect(one.get_by_label("Note", exact=True)).to_have_value("my words")
     assert [w for w in visit.wrong if "409" not in w] == []
     visit.wrong.clear()
-    one.locator("[data-review-state] a").click()
+    one.locator("[data-review-state] button").click()
     at_item(one)
     assert item_of(one) != pk
 
 
+def test_an_item_is_held_by_who_sees_it_and_not_by_its_address(visit, queue, owner, editor) -> None:
+    item = queue.items.order_by("position").first()
+    address = reverse("queue_item", args=[item.pk])
+    page = visit(owner, reverse("queue", args=[queue.pk]))
+    looked = page.request.get(address)  # as previews of links do
+    assert looked.ok and "verdict" in looked.text()
+    assert page.request.get(reverse("queue_next", args=[queue.pk])).ok
+    assert aside(item.queue.items.filter(claims__isnull=False).count) == 0
+    with page.expect_response(lambda answer: answer.url.endswith(f"/{item.pk}/claim")) as claimed:
+        page.goto(address)
+    assert claimed.value.ok
+    assert aside(item.claims.get).user_id == owner.pk
+    other = visit(editor, address)
+    expect(other.locator("[data-held]")).to_contain_text("Owner began to review this trajectory")
+
+
 def test_a_lost_connection_loses_no_note(visit, queue, owner) -> None:
-    page = visit(owner, reverse("queue_next", args=[queue.pk]))
+    page = visit(owner, reverse("queue", args=[queue.pk]))
+    page.get_by_role("button", name="Review (4)").click()
     at_item(page)
     url = page.url.split("#")[0]
     page.context.set_offline(True)
@@ -227,7 +244,8 @@ def test_two_side_by_side_are_judged_by_key(visit, judged_run, owner) -> None:
         size=1, sample="disagreement", style="pairwise",
     )  # fmt: skip
     queue = Queue.objects.get()
-    page = visit(owner, reverse("queue_next", args=[queue.pk]), color_scheme="dark")
+    page = visit(owner, reverse("queue", args=[queue.pk]), color_scheme="dark")
+    page.get_by_role("button", name="Review (1)").click()
     expect(page.locator(".compare-row").first).to_be_visible()
     assert findings(page, COLOURS) == []
     page.keyboard.press("w")

@@ -30,10 +30,17 @@ ITEMS = QueueItem.objects.select_related(
 
 @page_of(QUEUES, Role.EDITOR)
 def go_on(request: HttpRequest, queue: Queue) -> HttpResponse:
-    """To the next item for this person, held for them, or back to the queue when none is left."""
-    user = access.actor_of(request).user
+    """By POST to the next item for this person, held for them, or back to the queue when none is
+    left. Whoever only follows the address, a browser that looks ahead for example, holds nothing.
+    """
+    if request.method != "POST":
+        return redirect("queue", queue.pk)
     after = request.GET.get("after", "")
-    position = int(after) if after.isdecimal() and len(after) < 9 else -1
+    return _to_next(request, queue, int(after) if after.isdecimal() and len(after) < 9 else -1)
+
+
+def _to_next(request: HttpRequest, queue: Queue, position: int) -> HttpResponse:
+    user = access.actor_of(request).user
     item = services.claim_next(queue, user, position) if services.may_judge(queue, user) else None
     if item is not None:
         return redirect("queue_item", item.pk)
@@ -49,7 +56,8 @@ def go_on(request: HttpRequest, queue: Queue) -> HttpResponse:
 
 @page_of(ITEMS)
 def item(request: HttpRequest, found: QueueItem) -> HttpResponse:
-    """The replay, or two side by side, with the rubric above; who may judge holds the item."""
+    """The replay, or two side by side, with the rubric above. Looking at it holds nothing: the page
+    claims the item once somebody sees it, where that person may judge it."""
     user = access.actor_of(request).user
     role = access.require(access.actor_of(request), found.queue.project_id)
     editor = role.rank >= Role.EDITOR.rank
@@ -88,30 +96,22 @@ def _standing(found: QueueItem, user: User, editor: bool) -> dict[str, Any]:
     mine = editor and services.may_judge(found.queue, user)
     is_open = found.queue.closed_at is None
     rules = own.adjudicates if own else found.outcome == "disputed" and editor and is_open
-    held_back = ""
-    if mine and own is None and not rules:
-        try:
-            services.claim(found, user)
-        except RefusedError as refused:
-            held_back = refused.detail
+    held_back = (services.refusal(found, user) or "") if mine and not rules else ""
     marks = found.marks.filter(reviewer=user).order_by("step")
     return {
         "verdict": own,
         "may_judge": editor and is_open and not held_back and bool(mine or rules),
         "rules": rules,
         "held_back": held_back,
-        "may_go_on": mine,
+        "may_go_on": mine and not rules,
+        "next_url": reverse("queue_next", args=[found.queue_id]) + f"?after={found.position}",
         "review_data": {
             "item": found.pk,
             "queue": found.queue_id,
             "position": found.position,
             "single": found.other_id is None,
             "holds": mine and own is None and not rules and not held_back,
-            "next": (
-                reverse("queue", args=[found.queue_id]) + "?outcome=disputed"
-                if rules
-                else reverse("queue_next", args=[found.queue_id]) + f"?after={found.position}"
-            ),
+            "disputes": reverse("queue", args=[found.queue_id]) + "?outcome=disputed",
             "undo": reverse("queue_undo", args=[found.queue_id]),
             "marks": [{"step": one.step, "mark": one.mark, "note": one.note} for one in marks],
             "may_mark": mine and found.other_id is None,
@@ -143,7 +143,7 @@ def verdict(request: HttpRequest, found: QueueItem) -> HttpResponse:
     except RefusedError as refused:
         tell(request, refused)
         return redirect("queue_item", found.pk)
-    return redirect(f"{reverse('queue_next', args=[found.queue_id])}?after={found.position}")
+    return _to_next(request, found.queue, found.position)
 
 
 @require_POST

@@ -7,6 +7,7 @@ import pytest
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import Api
 from webapp.reviews import services
+from webapp.reviews.models import Claim
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
 
@@ -127,19 +128,30 @@ def test_a_queue_is_made_and_finished_on_pages(run, store, owner, as_user):
     queue = run.queues.get()
     assert made.url == f"/queues/{queue.pk}/"
     assert queue.rubric["scales"] == [{"name": "Effort to the end", "low": 1, "high": 3}]
+    item = ""
     for verdict in (
         {"choice": "accepted", "labels": ["lucky"], "score.Effort to the end": "2"},
         {"choice": "rejected", "score.Effort to the end": "3"},
     ):
-        item = client.get(f"/queues/{queue.pk}/next").url
-        assert client.post(f"{item}verdict", verdict).url.startswith(f"/queues/{queue.pk}/next")
-    assert client.get(f"/queues/{queue.pk}/next").url == f"/queues/{queue.pk}/"
+        item = item or client.post(f"/queues/{queue.pk}/next").url
+        item = client.post(f"{item}verdict", verdict).url
+    assert item == f"/queues/{queue.pk}/"
+    assert client.post(f"/queues/{queue.pk}/next").url == f"/queues/{queue.pk}/"
     answer = client.post(f"/queues/{queue.pk}/dataset", {"dataset": "", "name": "Mine"})
     assert answer.url == f"/queues/{queue.pk}/#versions"
     assert run.project.datasets.get(name="Mine").versions.get().rows == 1
     client.post(f"/queues/{queue.pk}/close", {"closed": "yes"})
     queue.refresh_from_db()
     assert queue.closed_at is not None
+
+
+def test_looking_at_an_item_or_at_the_next_one_holds_nothing(queue, owner, as_user):
+    item, client = queue.items.first(), as_user(owner)
+    assert client.get(f"/queues/{queue.pk}/next").url == f"/queues/{queue.pk}/"
+    page = client.get(f"/queue-items/{item.pk}/")
+    assert b'"holds": true' in page.content and not Claim.objects.exists()
+    assert client.post(f"/queues/{queue.pk}/next").status_code == 302
+    assert Claim.objects.get().user == owner
 
 
 def test_who_closes_what_somebody_reopened_is_told(queue, owner):
@@ -163,6 +175,7 @@ def test_what_no_database_can_hold_breaks_nothing(queue, run, owner, as_user):
         "/inbox/?cursor=%00",
     ):
         assert client.get(path).status_code in (200, 302, 422), path
+    assert client.post(f"/queues/{queue.pk}/next?after=99999999999999999999").status_code == 302
     assert client.get("/notices/ntc%00/").status_code == 404
     assert client.post("/inbox/read", {"notice": "a\0"}).status_code == 302
     for form in ({"kind": "\0", "dataset": "\0"}, {"kind": "tasks", "name": "\0"}):

@@ -19,6 +19,7 @@ from webapp.reviews.services.judging import (
     mark_step,
     may_judge,
     next_item,
+    refusal,
     release,
     withdraw,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "members_of",
     "next_item",
     "preview",
+    "refusal",
     "release",
     "resolve_comment",
     "start_export",

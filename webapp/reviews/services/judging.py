@@ -77,6 +77,11 @@ def claim(item: QueueItem, user: User) -> Claim | None:
     return _hold(item, user)
 
 
+def refusal(item: QueueItem, user: User) -> str | None:
+    """Why this person cannot hold the item now, as `claim` would say; it is not held by asking."""
+    return None if item.verdicts.filter(reviewer=user).exists() else _refusal(item, user)
+
+
 def release(item: QueueItem, user: User) -> None:
     item.claims.filter(user=user).delete()
 

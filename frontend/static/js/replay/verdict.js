@@ -81,8 +81,18 @@ async function save(of) {
     sending = false;
   }
   localStorage.removeItem(kept);
-  location.assign(page.next);
+  goOn();
 }
+
+/** To the next item, which that holds; who settles disputes goes back to the list of them. */
+function goOn() {
+  const next = /** @type {HTMLFormElement | null} */ (one("[data-go-on]"));
+  if (next) next.submit();
+  else location.assign(page.disputes);
+}
+
+/** @param {string} [tone] */
+const onward = (tone = "") => h("button", { class: `button button-small ${tone}`, type: "button", onclick: goOn }, t("Go to the next one"));
 
 /** @param {HTMLFormElement} of @param {Problem} problem */
 function failed(of, problem) {
@@ -96,18 +106,17 @@ function failed(of, problem) {
     const name = path.replace("scores.", "score.");
     /** @type {HTMLElement | null} */ (one(`[name="${CSS.escape(name)}"]`, of))?.setAttribute("aria-invalid", "true");
   }
-  const onward = problem.status === 409 ? [h("a", { class: "button button-small button-primary", href: page.next }, t("Go to the next one"))] : [];
-  say(problem.message, "bad", ...onward);
+  say(problem.message, "bad", ...(problem.status === 409 ? [onward("button-primary")] : []));
 }
 
-/** Hold the item while the page is open; say so where somebody else has it. */
-async function renew() {
+/** Hold the item while somebody sees the page; say so where somebody else has it. */
+async function hold() {
   if (document.hidden) return;
   try {
     await api(`queue-items/${page.item}/claim`, { method: "POST" });
   } catch (problem) {
     const { status, message } = /** @type {Problem} */ (problem);
-    if (status === 409) say(message, "warn", h("a", { class: "button button-small", href: page.next }, t("Go to the next one")));
+    if (status === 409) say(message, "warn", onward());
   }
 }
 
@@ -188,4 +197,8 @@ if (form) {
 }
 describe(rows);
 addKeys(keys);
-if (page?.holds) setInterval(renew, RENEW_MS);
+if (page?.holds) {
+  hold(); // not by looking at the address: a browser that loads pages ahead would take items
+  document.addEventListener("visibilitychange", hold);
+  setInterval(hold, RENEW_MS);
+}
