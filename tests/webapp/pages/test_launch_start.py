@@ -140,6 +140,23 @@ def test_a_dataset_lands_in_a_stage_of_every_recipe(
         assert text_in(page, address) == text, "the kind of its rows says as what"
 
 
+@pytest.mark.parametrize("categories", [["3 hops", "4 hops"], ["city"]])
+def test_tasks_land_in_every_recipe_to_train_on_and_to_judge_by(
+    page: Client, project: Project, owner: User, categories: list[str]
+) -> None:
+    rows = [{"prompt": "a", "answer": "b", "category": name} for name in categories]
+    version = version_of(project, owner, "tasks", *rows)
+    for one in recipes():
+        address = f"/projects/{project.pk}/launch/?recipe={one.name}&dataset={version.pk}"
+        found = checked(page, project, text=text_in(page, f"{address}&as=rl")).json()
+        assert not found["problems"], one.name
+        stages = [stage for stage in found["spec"]["stages"] if stage["kind"] == "rl"]
+        assert stages[0]["dataset"] == version.pk
+        found = checked(page, project, text=text_in(page, f"{address}&as=evaluation")).json()
+        assert not found["problems"], one.name
+        assert found["spec"]["evaluation"]["dataset"] == version.pk
+
+
 def test_a_fork_keeps_its_first_stage_and_learns_the_dataset_alone(pairs: DatasetVersion) -> None:
     spec, _ = load_spec(yaml.safe_dump(SPEC))
     assert spec is not None

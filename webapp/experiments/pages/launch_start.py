@@ -12,6 +12,7 @@ from webapp.experiments import stored
 from webapp.experiments.frozen_spec import asked_text
 from webapp.experiments.models import Checkpoint, DatasetVersion, Preset, RewardSchemeVersion, Run
 from webapp.experiments.recipes import Recipe, recipe, recipes
+from webapp.experiments.services.stage_datasets import EVALUATION
 from webapp.problems import RefusedError
 
 DEFAULT_RECIPE = "kg-search"
@@ -34,7 +35,8 @@ class Start:
 
 def start_of(request: HttpRequest, project: Project) -> Start:
     """As the address says: `recipe`, `preset`, `clone` (a run) or `checkpoint`, then `reward` (a
-    scheme's version) and `dataset` (a version) `as` sft or dpo. Raises Http404 for ids of nothing
+    scheme's version) and `dataset` (a version) `as` sft, dpo, rl or
+    evaluation. Raises Http404 for ids of nothing
     that the person can see."""
     found = _begun(request, project)
     _put_reward(request, project, found)
@@ -103,6 +105,9 @@ def _put_dataset(request: HttpRequest, project: Project, found: Start) -> None:
         found.problems.append(refused.detail)
         return
     told = {"name": version.dataset.name, "n": version.number, "kind": kind, "rows": version.rows}
-    found.told.append(
-        _("A stage of kind %(kind)s learns from version %(n)s of %(name)s, %(rows)s rows.") % told
+    said = (
+        _("The run is judged by version %(n)s of %(name)s, %(rows)s rows.")
+        if kind == EVALUATION
+        else _("A stage of kind %(kind)s learns from version %(n)s of %(name)s, %(rows)s rows.")
     )
+    found.told.append(said % told)
