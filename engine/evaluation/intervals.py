@@ -1,9 +1,12 @@
 """Rates with intervals, and two policies compared on the same tasks."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
+from typing import Any
 
 RESAMPLES = 10_000
 _AT_ONCE = 2_000_000  # drawn numbers in memory
@@ -96,24 +99,47 @@ def difference(one: Interval, base: Interval) -> Interval:
 
 def _bootstrap(values: Sequence[float], confidence: float, resamples: int) -> Interval:
     """The mean and its percentile interval; the draws are fixed, so that it is always the same."""
+    counts = Counter(values)
+    if len(counts) <= _FEW:
+        ends = _ends_of_few(tuple(sorted(counts.items())), confidence, resamples)
+    else:
+        ends = _ends_of_many(values, confidence, resamples)
+    return Interval(math.fsum(values) / len(values), *ends)
+
+
+@lru_cache(maxsize=4_096)
+def _ends_of_few(
+    counts: tuple[tuple[float, int], ...], confidence: float, resamples: int
+) -> tuple[float, float]:
+    """Of so many of each value. How often each is drawn is multinomial: a few numbers instead of
+    one for each task."""
     import numpy as np  # here: the web tier loads it only where two evaluations are compared
 
+    kinds, numbers = (np.asarray(column, dtype=np.float64) for column in zip(*counts, strict=True))
+    count = numbers.sum()
+    drawn = np.random.default_rng(0).multinomial(int(count), numbers / count, resamples)
+    return _ends(drawn @ kinds / count, confidence)
+
+
+def _ends_of_many(
+    values: Sequence[float], confidence: float, resamples: int
+) -> tuple[float, float]:
+    import numpy as np
+
     given = np.asarray(values, dtype=np.float64)
-    draw = np.random.default_rng(0)
-    count = len(given)
-    kinds, numbers = np.unique(given, return_counts=True)
-    means: list[float] = []
-    if len(kinds) <= _FEW:
-        # How often each value is drawn is multinomial: a few numbers instead of `count`.
-        means = (draw.multinomial(count, numbers / count, resamples) @ kinds / count).tolist()
-    while len(means) < resamples:
-        rows = min(resamples - len(means), max(1, _AT_ONCE // count))
-        means += given[draw.integers(0, count, (rows, count))].mean(axis=1).tolist()
-    means.sort()
-    tail = (1 - confidence) / 2
-    lower = means[int(tail * resamples)]
-    upper = means[min(resamples - 1, math.ceil((1 - tail) * resamples) - 1)]
-    return Interval(math.fsum(values) / count, lower, upper)
+    draw, count, means = np.random.default_rng(0), len(given), []
+    rows = max(1, _AT_ONCE // count)
+    for begin in range(0, resamples, rows):
+        shape = min(rows, resamples - begin), count
+        means.append(given[draw.integers(0, count, shape)].mean(axis=1))
+    return _ends(np.concatenate(means), confidence)
+
+
+def _ends(means: Any, confidence: float) -> tuple[float, float]:
+    tail, most = (1 - confidence) / 2, len(means) - 1
+    low, high = int(tail * len(means)), min(most, math.ceil((1 - tail) * len(means)) - 1)
+    means.partition((low, high))
+    return float(means[low]), float(means[high])
 
 
 def _check_paired(before: Sequence[float], after: Sequence[float]) -> None:

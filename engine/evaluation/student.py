@@ -7,10 +7,13 @@ from functools import lru_cache
 
 from engine.evaluation.intervals import Interval
 
+LARGE = 1e150  # beyond it a square is more than a float holds
+
 
 @dataclass(frozen=True)
 class Sample:
-    """What n values come to. `deviation` is of the sample (n - 1); None for a single value."""
+    """What n values come to. `deviation` is of the sample (n - 1); None for a single value, and
+    where it is more than a float holds."""
 
     n: int
     mean: float
@@ -21,25 +24,37 @@ def sample(values: Sequence[float]) -> Sample:
     """Of finite values. Raises ValueError where there is none."""
     if not values:
         raise ValueError("a mean needs at least one value")
-    mean = math.fsum(values) / len(values)
+    largest = max(map(abs, values))
+    unit = largest if largest > LARGE else 1.0
+    scaled = [value / unit for value in values]
+    mean = math.fsum(scaled) / len(scaled)
     if len(values) == 1:
-        return Sample(1, mean, None)
-    spread = math.fsum((value - mean) ** 2 for value in values)
-    return Sample(len(values), mean, math.sqrt(spread / (len(values) - 1)))
+        return Sample(1, mean * unit, None)
+    spread = math.fsum((value - mean) ** 2 for value in scaled)
+    deviation = math.sqrt(spread / (len(scaled) - 1)) * unit
+    return Sample(len(values), mean * unit, deviation if math.isfinite(deviation) else None)
 
 
 def mean_interval(of: Sample, confidence: float = 0.95) -> Interval | None:
-    """mean -+ t(n - 1) s / sqrt(n); None for a single value, of which no spread is known."""
+    """mean -+ t(n - 1) s / sqrt(n); None where no spread is known, as of a single value, and where
+    an end is more than a float holds."""
     if of.deviation is None:
         return None
     half = quantile(0.5 + confidence / 2, of.n - 1) * of.deviation / math.sqrt(of.n)
-    return Interval(of.mean, of.mean - half, of.mean + half)
+    return _finite(Interval(of.mean, of.mean - half, of.mean + half))
+
+
+def _finite(found: Interval) -> Interval | None:
+    return found if math.isfinite(found.lower) and math.isfinite(found.upper) else None
 
 
 def mean_difference(one: Sample, base: Sample, confidence: float = 0.95) -> Interval | None:
     """one - base of independent samples with unequal variances (Welch 1947, Satterthwaite's
-    degrees of freedom); None where either is a single value."""
+    degrees of freedom); None where either is a single value, or its squares are more than a float
+    holds."""
     if one.deviation is None or base.deviation is None:
+        return None
+    if max(abs(one.mean), abs(base.mean), one.deviation, base.deviation) > LARGE:
         return None
     parts = [of.deviation**2 / of.n for of in (one, base) if of.deviation is not None]
     value, variance = one.mean - base.mean, sum(parts)

@@ -70,7 +70,7 @@ PERSONAL_CALLS = {
 # Fields and parameters that name nothing of a project.
 PLAIN = """
     accepted action add after all answer archived archived_trajectories at at_once attempt axis
-    based_on before buckets budget by category choice closed code_version commented comments
+    bare based_on before buckets budget by category choice closed code_version commented comments
     config count cursor definition devices direction dry_run email enabled events expires_at
     exports failed_calls field file filter format from group halving hops instructions is_default
     keep_checkpoints kind labels level limit mark max_reward max_running method metric metrics

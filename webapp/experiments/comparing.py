@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+
+from django.db.models import Q
 
 from engine.evaluation.comparison import Comparison
 from engine.evaluation.comparison import compare as compare_trials
@@ -14,12 +15,12 @@ from engine.evaluation.intervals import Interval, difference, wilson
 from engine.evaluation.student import Sample, mean_difference, mean_interval, sample
 from engine.evaluation.trials import ByTask, Trials
 from engine.spec.fork import same_tasks
-from webapp.experiments.evaluations import EVENTS, Evaluation, read, trials_of, trials_of_each
+from webapp.experiments.evaluations import Evaluation, read, trials_of, trials_of_each
 from webapp.experiments.models import Run
 from webapp.experiments.queries import config_differences
 from webapp.experiments.run_groups import VARIANT, group_key, without_labels
 from webapp.monitoring.headline import HEADLINE
-from webapp.monitoring.models import Series
+from webapp.monitoring.models import RunEvent, Series
 from webapp.problems import RefusedError, invalid_field
 
 RATE = HEADLINE["success"]
@@ -60,15 +61,16 @@ class RateDifference:
 
 def newest_evaluations(runs: Sequence[Run]) -> dict[str, Evaluation]:
     """By run id: the newest evaluation on all held-out tasks, else the newest of any."""
-    rows = EVENTS.filter(run__in=[run.pk for run in runs]).order_by("at", "pk")
-    held_out = rows.filter(data__tasks="held_out")
-    found = {row.run_id: row for row in [*_newest(rows), *_newest(held_out)]}
-    read_ = {pk: read(row) for pk, row in found.items()}
-    return {pk: one for pk, one in read_.items() if one is not None}
-
-
-def _newest(rows: Any) -> Any:
-    return rows.order_by("run", "-at", "-pk").distinct("run")
+    by_id = {run.pk: run for run in runs}
+    rows = RunEvent.objects.filter(kind="evaluation", run__in=list(by_id)).select_related("attempt")
+    newest = rows.alias(is_whole=Q(data__tasks="held_out")).order_by(
+        "run", "-is_whole", "-at", "-pk"
+    )
+    found = {}
+    for row in newest.distinct("run"):
+        row.run = by_id[row.run_id]
+        found[row.run_id] = read(row)
+    return {pk: one for pk, one in found.items() if one is not None}
 
 
 def rates(runs: Sequence[Run]) -> list[Rate]:
@@ -101,13 +103,16 @@ def _logged(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
 
 
 def _as_logged(run: Run, told: dict[str, float]) -> Rate:
-    """With the interval that was logged, else Wilson's from the number of tasks, if one was."""
+    """With the interval that was logged around it, else Wilson's from the number of tasks, if one
+    was."""
     value = told.get(RATE, run.headline.get(RATE))
-    tasks = int(told[TASKS]) if TASKS in told else None
+    tasks = int(told[TASKS]) if 1 <= told.get(TASKS, 0) < 2**53 else None
     interval = None
-    if value is not None and LOW in told and HIGH in told:
+    if value is None or not 0 <= value <= 1:
+        pass  # no rate, whatever was logged beside it
+    elif 0 <= told.get(LOW, -1) <= value <= told.get(HIGH, -1) <= 1:
         interval = Interval(value, told[LOW], told[HIGH])
-    elif value is not None and tasks and 0 <= value <= 1:
+    elif tasks:
         interval = wilson(round(value * tasks), tasks)
     return Rate(run, None, value, interval, tasks)
 

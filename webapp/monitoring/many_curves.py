@@ -38,10 +38,12 @@ def series_named(runs: Sequence[Run], names: Iterable[str]) -> list[Series]:
     return list(found.select_related("attempt").order_by("name", "attempt__number", "axis", "pk"))
 
 
-def curves(runs: Sequence[Run], names: Sequence[str], buckets: int) -> list[dict[str, Any]]:
-    """As `runs/{id}/points`, each with its run."""
+def curves(
+    runs: Sequence[Run], names: Sequence[str], buckets: int, bare: bool = False
+) -> list[dict[str, Any]]:
+    """As `runs/{id}/points`, each with its run; `bare`: see `rolled_series`."""
     found = series_named(runs, names)
-    rolled = rolled_series(found, buckets=buckets)
+    rolled = rolled_series(found, buckets=buckets, bare=bare)
     return [{"run": series.run_id, **vars(one)} for series, one in zip(found, rolled, strict=True)]
 
 

@@ -16,20 +16,21 @@ from django.db.models import F
 from webapp.experiments.models import Run
 from webapp.monitoring.bulk import bulk_cursor, numbers
 from webapp.monitoring.models import Series
-from webapp.monitoring.numbers import encode_optional
 from webapp.monitoring.queries import series_of
 
 STORED_LEVELS = (5, 10, 15, 20, 25)
 MAX_BUCKETS = 1500
 
 # first, last, min, max, mean, count (finite), nonfinite, at (of the last point). NaN is above
-# Infinity in PostgreSQL, so that this one comparison tells the finite values.
+# Infinity in PostgreSQL, so that this one comparison tells the finite values. Of a mean they count
+# up to 1e290, and avg() is not used: PostgreSQL refuses a sum, or a sum of squares, beyond a float.
 _OF_POINTS = """
         (array_agg(value ORDER BY step) FILTER (WHERE abs(value) < 'Infinity'))[1],
         (array_agg(value ORDER BY step DESC) FILTER (WHERE abs(value) < 'Infinity'))[1],
         min(value) FILTER (WHERE abs(value) < 'Infinity'),
         max(value) FILTER (WHERE abs(value) < 'Infinity'),
-        avg(value) FILTER (WHERE abs(value) < 'Infinity'),
+        sum(greatest(-1e290, least(1e290, value))) FILTER (WHERE abs(value) < 'Infinity')
+            / nullif(count(*) FILTER (WHERE abs(value) < 'Infinity'), 0),
         count(*) FILTER (WHERE abs(value) < 'Infinity'),
         count(*) FILTER (WHERE NOT abs(value) < 'Infinity'),
         max(at)
@@ -100,7 +101,8 @@ _STORE_FROM_FINER = _STORE.format(
 
 @dataclass(frozen=True)
 class Rolled:
-    """One series in buckets of 2**level steps: lists of COLUMNS, empty buckets are absent."""
+    """One series in buckets of 2**level steps: lists of COLUMNS, empty buckets are absent. All
+    numbers are finite; those of the values are None where no value is."""
 
     id: int
     name: str
@@ -111,6 +113,7 @@ class Rolled:
 
 
 COLUMNS = ["step", "first", "last", "min", "max", "mean", "count", "nonfinite", "at"]
+BARE_COLUMNS = ["step", "last", "count", "nonfinite", "at"]  # of a line without a band
 
 
 def rolled(
@@ -134,9 +137,10 @@ def rolled_series(
     stop: int | None = None,
     buckets: int = MAX_BUCKETS,
     level: int = 0,
+    bare: bool = False,
 ) -> list[Rolled]:
     """These series, each in at most `buckets` buckets of at least 2**level steps, in a number of
-    queries that does not depend on theirs. They come with their attempts."""
+    queries that does not depend on theirs. They come with their attempts. `bare`: BARE_COLUMNS."""
     buckets = max(1, min(buckets, MAX_BUCKETS))
     ranges = _ranges(found)
     windows: dict[int, Window] = {}
@@ -156,7 +160,7 @@ def rolled_series(
     ]
     if stale:
         roll_up(stale)
-    rows = _buckets(list(windows.values()))
+    rows = _buckets(list(windows.values()), bare)
     return [
         Rolled(
             one.pk,
@@ -273,7 +277,7 @@ def _ranges(found: Sequence[Series]) -> dict[int, tuple[int, int]]:
     }
 
 
-def _buckets(windows: list[Window]) -> dict[int, list[list[Any]]]:
+def _buckets(windows: list[Window], bare: bool) -> dict[int, list[list[Any]]]:
     """The buckets of each series, in order."""
     found: dict[int, list[list[Any]]] = {}
     for statement, of in (
@@ -292,7 +296,7 @@ def _buckets(windows: list[Window]) -> dict[int, list[list[Any]]]:
         levels = {one.series: one.level for one in of}
         with connection.cursor() as sql:
             sql.execute(statement, values)
-            for series, bucket, *numbers, count, nonfinite, at in sql.fetchall():
-                row = [bucket << levels[series], *map(encode_optional, numbers)]
-                found.setdefault(series, []).append([*row, count, nonfinite, at])
+            for series, bucket, first, last, *rest in sql.fetchall():
+                values_of = (last, *rest[3:]) if bare else (first, last, *rest)
+                found.setdefault(series, []).append([bucket << levels[series], *values_of])
     return found

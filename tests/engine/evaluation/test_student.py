@@ -92,3 +92,15 @@ def test_swapping_the_samples_turns_a_difference_round(one: list[float], two: li
     back = mean_difference(sample(two), sample(one))
     assert forth is not None and back is not None
     assert (forth.lower, forth.upper) == pytest.approx((-back.upper, -back.lower))
+
+
+def test_values_at_the_end_of_what_a_float_holds_are_no_error() -> None:
+    huge = sample([1e200, 3e200])
+    assert (huge.mean, huge.deviation) == (2e200, pytest.approx(2**0.5 * 1e200))
+    half = 12.706204736432095 * 1e200  # t of one degree of freedom, at 97.5%
+    found = mean_interval(huge)
+    assert found is not None and found.upper == pytest.approx(2e200 + half)
+    ends = sample([1.7e308, 1.7e308, -1.7e308])
+    assert ends.mean == pytest.approx(1.7e308 / 3)
+    assert mean_interval(ends) is None
+    assert mean_difference(huge, sample([1.0, 2.0])) is None

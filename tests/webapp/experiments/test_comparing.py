@@ -123,6 +123,21 @@ def test_a_trainer_of_ones_own_logs_its_rate(project: Project, owner: User) -> N
     assert comparing.against_base(rates)[2] is None
 
 
+def test_a_rate_beyond_0_and_1_has_no_interval(api: Api, launch: Launcher) -> None:
+    base = logged(launch(), completion_rate=0.5, tasks=40)
+    runs = [
+        base,
+        logged(launch(), completion_rate=1e300, tasks=40),
+        logged(launch(), completion_rate=0.5, completion_rate_low=-1.7e308, completion_rate_high=1),
+        logged(launch(), completion_rate=0.5, completion_rate_low=0.6, completion_rate_high=0.7),
+        logged(launch(), completion_rate=0.5, tasks=-5),
+        logged(launch(), completion_rate=0.5, tasks=1e300),
+    ]
+    assert [one.interval for one in comparing.rates(runs)[1:]] == [None] * 5
+    ids = ",".join(run.pk for run in runs)
+    assert api("GET", f"compare/completion?runs={ids}&group=seed").status_code == 200
+
+
 def test_tasks_flip_both_ways_and_are_narrowed_by_category(launch: Launcher) -> None:
     first, second = launch(), launch()
     hard = [replace(one, category="4 hops") for one in outcomes(True, False, True)]

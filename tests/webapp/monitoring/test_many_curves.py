@@ -53,6 +53,30 @@ def test_many_runs_have_the_curves_of_each(launch: Launcher) -> None:
     assert sorted(found, key=lambda one: one["id"]) == sorted(own, key=lambda one: one["id"])
 
 
+def test_bare_curves_have_what_a_line_needs(launch: Launcher, api: Api) -> None:
+    run = launch()
+    measure(run, {step: math.nan if step % 50 == 7 else step / 7 for step in range(400)})
+    (whole,) = curves([run], [KL], 50)
+    address = f"compare/curves?runs={run.pk}&names={KL}&buckets=50"
+    body = api("GET", f"{address}&bare=true").json()
+    assert body["columns"] == ["step", "last", "count", "nonfinite", "at"]
+    assert body["series"][0]["buckets"] == [[b[0], b[2], *b[6:]] for b in whole["buckets"]]
+    assert api("GET", address).json()["series"] == [whole]
+
+
+def test_values_at_the_ends_of_what_a_float_holds_are_drawn(launch: Launcher, api: Api) -> None:
+    runs = [launch(), launch(seed=1)]
+    for run in runs:
+        measure(run, {0: 1e200, 1: -1e200, 2: 1.7e308, 3: 1.7e308, 4: -1.7e308, 40: 5e-324})
+    ids = ",".join(run.pk for run in runs)
+    address = f"compare/curves?runs={ids}&names={KL}&buckets=1"
+    (bucket,) = api("GET", address).json()["series"][0]["buckets"]
+    assert bucket[1:5] == [1e200, 5e-324, -1.7e308, 1.7e308]
+    assert -1.7e308 <= bucket[5] <= 1.7e308
+    for group in ("variant", "seed"):
+        assert api("GET", f"{address}&group={group}").status_code == 200
+
+
 def test_the_number_of_queries_depends_on_no_number(launch: Launcher) -> None:
     runs = [launch() for _ in range(5)]
     for run in runs:

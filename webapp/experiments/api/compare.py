@@ -13,7 +13,7 @@ from webapp.experiments.models import Run
 from webapp.monitoring import many_curves
 from webapp.monitoring.numbers import encode_optional
 from webapp.monitoring.queries import series_row
-from webapp.monitoring.rollups import COLUMNS, MAX_BUCKETS
+from webapp.monitoring.rollups import BARE_COLUMNS, COLUMNS, MAX_BUCKETS
 from webapp.problems import invalid_field
 
 router = Router(tags=["compare"])
@@ -82,15 +82,19 @@ def curves(
     names: Annotated[str, Query(description="metric names, separated by commas")],
     group: Grouping = "",
     buckets: Annotated[int, Query(ge=1, le=MAX_BUCKETS)] = 300,
+    bare: Annotated[
+        bool, Query(description="only what lines without bands need; `columns` says what")
+    ] = False,
 ) -> Any:
     """Curves of many runs at once, or the mean curves of groups of them."""
     found = _runs(request, runs)
     wanted = [name for name in dict.fromkeys(names.split(",")) if name]
     if not wanted or len(wanted) > MAX_NAMES:
         raise invalid_field("names", f"Name 1 to {MAX_NAMES} metrics.")
-    answer: dict[str, Any] = {"columns": COLUMNS, "cursors": {run.pk: run.cursor for run in found}}
+    columns = BARE_COLUMNS if bare and not group else COLUMNS
+    answer: dict[str, Any] = {"columns": columns, "cursors": {run.pk: run.cursor for run in found}}
     if not group:
-        answer |= {"series": many_curves.curves(found, wanted, buckets), "groups": []}
+        answer |= {"series": many_curves.curves(found, wanted, buckets, bare), "groups": []}
     else:
         groups = comparing.grouped(found, group)
         bands = many_curves.bands([one.runs for one in groups], wanted, buckets)
@@ -100,7 +104,8 @@ def curves(
             for one, of in zip(groups, bands, strict=True)
         ]
     # Past the schema's checks, which take longer than the curves: all numbers here are finite.
-    return HttpResponse(json.dumps(answer, allow_nan=False), content_type="application/json")
+    text = json.dumps(answer, allow_nan=False, separators=(",", ":"))
+    return HttpResponse(text, content_type="application/json")
 
 
 class IntervalOut(Schema):
