@@ -1,6 +1,6 @@
 """Who may see and do what. An outsider gets 404, a member without the role 403."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from django.contrib.auth.models import AnonymousUser
@@ -44,6 +44,7 @@ class Actor:
 
     user: User
     token: ApiToken | None = None
+    held: dict[str, Role] | None = None  # the roles, read already; None: they are read each time
 
     @property
     def may_write(self) -> bool:
@@ -51,11 +52,15 @@ class Actor:
 
     def roles(self) -> dict[str, Role]:
         """The role in each project, by project id."""
+        if self.held is not None:
+            return self.held
         found = Membership.objects.filter(user=self.user).values_list("project_id", "role")
         only = self.token.project_id if self.token else None
         return {project: Role(role) for project, role in found if only in (None, project)}
 
     def role_in(self, project_id: str) -> Role | None:
+        if self.held is not None:
+            return self.held.get(project_id)
         if self.token and self.token.project_id not in (None, project_id):
             return None
         member = Membership.objects.filter(user=self.user, project_id=project_id).first()
@@ -71,9 +76,14 @@ def actor_of(request: HttpRequest) -> Actor:
     if found is None:
         if isinstance(request.user, AnonymousUser):
             raise PermissionDenied("Sign in first.")
-        found = Actor(request.user)
+        found = for_request(Actor(request.user), request)
         request.actor = found  # type: ignore[attr-defined]
     return cast(Actor, found)
+
+
+def for_request(actor: Actor, request: HttpRequest) -> Actor:
+    """The actor with the roles read once, where the request does not change them."""
+    return replace(actor, held=actor.roles()) if request.method in ("GET", "HEAD") else actor
 
 
 def visible(queryset: QuerySet[M], actor: Actor) -> QuerySet[M]:

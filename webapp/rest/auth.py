@@ -4,7 +4,7 @@ from django.http import HttpRequest
 from ninja.security import HttpBearer
 from ninja.security import SessionAuth as NinjaSessionAuth
 
-from webapp.accounts.access import Actor
+from webapp.accounts.access import Actor, for_request
 from webapp.accounts.credentials import find_api_token
 from webapp.rest import idempotency
 
@@ -28,6 +28,7 @@ class SessionAuth(NinjaSessionAuth):
 
 
 def _entered(request: HttpRequest, actor: Actor, credential: str) -> Actor:
+    actor = for_request(actor, request)
     request.actor = actor  # type: ignore[attr-defined]
     idempotency.begin(request, credential)
     return actor

@@ -128,6 +128,7 @@ def many_runs(project: Project, user: User, spec: Any, sizes: Sizes, say: Say) -
     names = [*sorted(METRICS), *(f"tools/tool_{n:03}/latency_s" for n in range(sizes.metrics))]
     with connection.cursor() as sql:
         sql.execute(_SERIES, [names[: sizes.metrics], experiment.pk])
+        sql.execute("ANALYZE experiments_run, monitoring_series")  # a plan for few runs never ends
         sql.execute(_POINTS, [experiment.pk])
         sql.execute(_HEADLINES, [sorted(METRICS), experiment.pk])
 
