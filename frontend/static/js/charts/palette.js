@@ -3,18 +3,25 @@
 /** @type {Map<string, string>} */
 let known = new Map();
 
+const OF_CHARTS = [...Array(8).keys()].map((index) => `--series-${index}`).concat("--line", "--faint", "--muted", "--warn");
+
 /** The colour of a token, resolved for the theme in force. @param {string} token e.g. "--accent" */
 export function colour(token) {
-  let found = known.get(token);
-  if (!found) {
+  // Together: each look at a style after a change of the page has all styles worked out again.
+  if (!known.has(token)) resolve(known.size ? [token] : [token, ...OF_CHARTS]);
+  return /** @type {string} */ (known.get(token));
+}
+
+/** @param {string[]} tokens */
+function resolve(tokens) {
+  const probes = tokens.map((token) => {
     const probe = document.createElement("span");
     probe.style.color = `var(${token})`;
-    document.body.append(probe);
-    found = getComputedStyle(probe).color;
-    probe.remove();
-    known.set(token, found);
-  }
-  return found;
+    return probe;
+  });
+  document.body.append(...probes);
+  tokens.forEach((token, at) => known.set(token, getComputedStyle(probes[at]).color));
+  for (const probe of probes) probe.remove();
 }
 
 /** @param {number} index */

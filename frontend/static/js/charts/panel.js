@@ -3,7 +3,7 @@
 import { h, one } from "../dom.js";
 import { absolute, ago, number, percent, toNumber } from "../format.js";
 import { t } from "../i18n.js";
-import { awaited, shown } from "../ready.js";
+import { afterReady, awaited, shown } from "../ready.js";
 import { OWN_AXIS, axisTitle, place, smooth } from "./axes.js";
 import { seriesColour } from "./palette.js";
 import { Plot, valueAt } from "./plot.js";
@@ -25,8 +25,10 @@ const watcher = new IntersectionObserver(
       const panel = /** @type {any} */ (entry.target).panel;
       if (entry.isIntersecting) {
         visible.add(panel);
-        awaited(panel);
-        panel.shown();
+        if (inView(entry.boundingClientRect)) {
+          awaited(panel);
+          panel.shown();
+        } else afterReady(() => visible.has(panel) && panel.shown());
       } else {
         visible.delete(panel);
         shown(panel); // what is drawn above it has pushed it out of view
@@ -35,6 +37,11 @@ const watcher = new IntersectionObserver(
   },
   { rootMargin: "200px" },
 );
+
+/** @param {DOMRectReadOnly} box */
+function inView(box) {
+  return box.bottom > 0 && box.top < window.innerHeight;
+}
 
 export class Panel {
   /**
@@ -61,12 +68,12 @@ export class Panel {
     this.plot = new Plot(this.box, { onHover: (x) => hoverAll(x) });
     /** @type {any} */ (card).panel = this;
     for (const name of info.metrics) store.listen(name, () => this.redraw());
-    this.readout();
     watcher.observe(card);
   }
 
   /** It came into view. */
   async shown() {
+    if (this.dirty) this.readout();
     const bounds = [this.info.low, this.info.high].filter((name) => name !== undefined && name !== "");
     const names = [...this.info.metrics, .../** @type {string[]} */ (bounds)];
     const loads = this.store.runs.map((run) => this.store.load(run.id, names));

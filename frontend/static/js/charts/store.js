@@ -99,7 +99,7 @@ export class Store {
   absorb(run, names, cursor, series) {
     const found = /** @type {Map<string, Curve[]>} */ (new Map(names.map((name) => [name, []])));
     for (const item of series) {
-      const curve = { ...item, run, cursor, top: -1, buckets: item.buckets.map(decode) };
+      const curve = { ...item, run, cursor, top: -1 };
       curve.top = item.buckets.length ? item.buckets[item.buckets.length - 1][0] + 2 ** item.level - 1 : -1;
       found.get(item.name)?.push(curve);
     }
@@ -189,11 +189,6 @@ export async function pointsAfter(run, after, apply) {
     cursor = answer.cursor;
     if (!answer.more) return;
   }
-}
-
-/** @param {any[]} row @returns {Bucket} */
-function decode(row) {
-  return /** @type {Bucket} */ (row.map((value) => (value === null ? null : toNumber(value))));
 }
 
 /**

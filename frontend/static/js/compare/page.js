@@ -21,9 +21,10 @@ function startCharts() {
   if (!data) return;
   for (const run of data.runs) data.series[run.id] ??= [];
   const grouped = data.group !== undefined;
-  const store = grouped ? new GroupsStore(data, plotly) : new RunsStore(data, plotly);
+  const bare = data.runs.length > MOST_BANDS && !grouped;
+  const store = grouped ? new GroupsStore(data, plotly) : new RunsStore(data, plotly, bare);
   const view = chartBar(redrawAll, grouped);
-  view.bare = data.runs.length > MOST_BANDS && !grouped;
+  view.bare = bare;
   const box = /** @type {HTMLElement} */ (one("#panels"));
   if (!data.panels.length) box.append(h("p", { class: "muted" }, t("These runs have measured nothing yet.")));
   for (const panel of data.panels) {

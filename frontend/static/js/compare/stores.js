@@ -50,10 +50,11 @@ function bucketsFor(runs) {
 
 /** The store of several runs. */
 export class RunsStore extends Store {
-  /** @param {any} data @param {() => void} sent called when a request is on its way */
-  constructor(data, sent) {
+  /** @param {any} data @param {() => void} sent called when a request is on its way @param {boolean} bare no bands are drawn */
+  constructor(data, sent, bare) {
     super(data);
     this.sent = sent;
+    this.bare = bare;
     this.together = new Together((names) => this.fetchAll(names));
     const rows = Object.values(this.series).flatMap((of) => [...of.values()]);
     this.known = new Set(rows.map((row) => row.name));
@@ -73,15 +74,19 @@ export class RunsStore extends Store {
 
   /** @param {string[]} names */
   async fetchAll(names) {
-    const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(","), names: names.join(","), buckets: String(bucketsFor(this.runs)) });
+    const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(","), names: names.join(","), buckets: String(bucketsFor(this.runs)), bare: String(this.bare) });
     const coming = api(`compare/curves?${query}`);
     this.sent();
     const answer = await coming;
-    for (const run of this.runs) {
-      const own = answer.series.filter((/** @type {any} */ item) => item.run === run.id);
-      this.absorb(run.id, names, answer.cursors[run.id], own);
-    }
+    const own = /** @type {Map<string, any[]>} */ (new Map(this.runs.map((run) => [run.id, []])));
+    for (const item of answer.series) own.get(item.run)?.push(this.bare ? { ...item, buckets: item.buckets.map(widened) } : item);
+    for (const run of this.runs) this.absorb(run.id, names, answer.cursors[run.id], own.get(run.id) || []);
   }
+}
+
+/** A bucket of which only the last value is known. @param {any[]} row */
+function widened([step, last, count, nonfinite, at]) {
+  return [step, null, last, null, null, null, count, nonfinite, at];
 }
 
 /** The store of groups of runs: their means, with the interval where buckets have their extremes. */
