@@ -11,9 +11,9 @@ from engine.records.stored import COLUMNS, StoredTrajectory
 _NUMBERS = len(COLUMNS) - 1  # columns before the texts
 
 
-def pieces(source: StoredTrajectory) -> Iterator[tuple[bytes, bytes]]:
+def pieces(source: StoredTrajectory, trained: Any = None) -> Iterator[tuple[bytes, bytes]]:
     """The line, which `Trajectory.from_dict` reads back, a piece at a time; with each the bytes
-    that would end the line after it.
+    that would end the line after it. `trained`: what stands there under this name, if anything.
 
     Raises DamagedShardError, and KeyError, TypeError, AttributeError or IndexError where something
     else was written.
@@ -27,7 +27,8 @@ def pieces(source: StoredTrajectory) -> Iterator[tuple[bytes, bytes]]:
         for part in _steps(source, steps, raw):
             yield comma + part, b"]}"
             comma = b", "
-    yield b"]}", b""
+    yield b"]" if trained is None else b'], "trained": ' + _json(trained), b"}"
+    yield b"}", b""
 
 
 def _steps(source: StoredTrajectory, steps: list[Any], raw: bytes) -> Iterator[bytes]:

@@ -140,15 +140,20 @@ class StoredTrained:
         (size,) = struct.unpack_from("<I", self._start, len(_MAGIC))
         try:
             head = json.loads(self._frame(_PREFIX, size, _LARGEST_HEAD))
-            self._spans = [tuple(map(int, span)) for span in head["spans"]]
+            self.spans = [tuple(map(int, span)) for span in head["spans"]]
             self.columns = [str(name) for name in head["columns"]]
             self._sizes = [array(COLUMNS[name]).itemsize for name in self.columns]
             sizes = list(map(int, head["chunks"]))
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(error) from error
-        counts = [stop - start for _, start, stop in self._spans]
+        counts = [stop - start for _, start, stop in self.spans]
         self._before = [0, *accumulate(counts)]
+        self._recent: tuple[int, dict[str, list[float]]] = (-1, {})
         self._chunks = list(zip(accumulate([_PREFIX + size, *sizes]), sizes, strict=False))
+
+    def all(self) -> dict[str, list[float | None]]:
+        """By column, one entry for each trained token, in the order of `spans`."""
+        return self._values(0, self._before[-1])
 
     def part(self, segment: int, start: int, stop: int) -> dict[str, list[float | None]]:
         """By column, one entry for each token `start` to `stop` of a segment; None where the step
@@ -156,9 +161,9 @@ class StoredTrained:
         found: dict[str, list[float | None]] = {
             name: [None] * (stop - start) for name in self.columns
         }
-        first = max(0, bisect_right(self._spans, (segment, start)) - 1)
-        for place in range(first, len(self._spans)):
-            of, low, high = self._spans[place]
+        first = max(0, bisect_right(self.spans, (segment, start)) - 1)
+        for place in range(first, len(self.spans)):
+            of, low, high = self.spans[place]
             if of > segment or (of == segment and low >= stop):
                 break
             if of < segment or high <= start:
@@ -175,7 +180,9 @@ class StoredTrained:
         for chunk in range(start // CHUNK_TOKENS, -(-stop // CHUNK_TOKENS)):
             base = chunk * CHUNK_TOKENS
             count = min(CHUNK_TOKENS, self._before[-1] - base)
-            for name, column in self._chunk(chunk, count).items():
+            if self._recent[0] != chunk:  # consecutive turns share one
+                self._recent = (chunk, self._chunk(chunk, count))
+            for name, column in self._recent[1].items():
                 values[name] += column[max(0, start - base) : stop - base]
         return values
 

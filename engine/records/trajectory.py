@@ -132,7 +132,9 @@ class Trajectory:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> "Trajectory":
-        """The inverse of `to_dict`. Raises KeyError or TypeError on foreign data."""
+        """The inverse of `to_dict`; what an export adds of training (`trained`) is left out. Raises
+        KeyError or TypeError on foreign data."""
+        data = {name: value for name, value in data.items() if name != "trained"}
         steps = []
         for step in data["steps"]:
             call = ToolCall(**step["call"]) if step["call"] else None

@@ -14,6 +14,7 @@ from webapp.experiments.models import Run
 from webapp.reviews import exports, html_export, queries, reading, services
 from webapp.reviews.models import Trajectory
 from webapp.reviews.services import exporting
+from webapp.reviews.trained import with_newest
 
 router = Router(tags=["trajectories"])
 PIECE = 256 * 2**10  # bytes that are sent at a time, at least
@@ -85,7 +86,7 @@ def export_trajectory(
     if format == "html":
         pieces = html_export.html(row, comments)
     else:
-        pieces = exports.pieces_of([row], format)
+        pieces = exports.pieces_of(with_newest([row]), format)
     return _download(pieces, row.pk, format)
 
 

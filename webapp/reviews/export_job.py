@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from webapp import storage
 from webapp.experiments.jobs import Working
@@ -10,9 +10,9 @@ from webapp.experiments.models import Run
 from webapp.experiments.services.job_files import path_of
 from webapp.problems import RefusedError
 from webapp.reviews import exports, queries
-from webapp.reviews.models import Trajectory
 from webapp.reviews.services.exporting import Asked
 
+T = TypeVar("T")
 GONE = "The run whose trajectories were to be exported was deleted."
 
 
@@ -22,7 +22,7 @@ class Passed:
 
     count: int = 0
 
-    def over(self, rows: Iterator[Trajectory]) -> Iterator[Trajectory]:
+    def over(self, rows: Iterator[T]) -> Iterator[T]:
         for row in rows:
             self.count += 1
             yield row

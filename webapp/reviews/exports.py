@@ -8,9 +8,10 @@ from typing import Any
 
 from engine.records import json_line
 from engine.records.stored import StoredTrajectory
+from engine.records.trained import COLUMNS as TRAINED
 from webapp.problems import RefusedError
-from webapp.reviews import finding, reading
-from webapp.reviews.models import Trajectory
+from webapp.reviews import finding, reading, trained
+from webapp.reviews.models import TrainedTokens, Trajectory
 
 _AT_ONCE = 64
 _GROUP_ROWS = 2_000
@@ -27,6 +28,11 @@ COLUMNS = {
     "result": "string", "error": "string", "duration_s": "double", "answer": "string",
     "step_reward": "double", "detour": "bool", "token_ids": "list<int64>",
     "logprobs": "list<float>", "versions": "list<int32>", "trained": "list<bool>",
+    "trained_step": "int64", "trained_version": "int32", "trained_left_out": "string",
+    "trained_problem": "string", **{
+        f"trained_{name}": "list<float>" if kind == "f" else "list<int8>"
+        for name, kind in TRAINED.items()
+    },
 }  # fmt: skip
 
 
@@ -36,7 +42,14 @@ INDEX = (
     "success", "reward", "stop_reason", "worker", "started_at",
 )  # fmt: skip
 # Worth a dictionary and bounds; of long texts both take longer than all the rest.
-REPEATED = [name for name in COLUMNS if name not in ("text", "arguments", "result", "logprobs")]
+REPEATED = [
+    name
+    for name, kind in COLUMNS.items()
+    if kind != "list<float>" and name not in ("text", "arguments", "result")
+]
+
+
+Exported = tuple[Trajectory, TrainedTokens | None]
 
 
 @dataclass
@@ -46,21 +59,21 @@ class Told:
     unreadable: int = 0
 
 
-def pieces_of(rows: Iterable[Trajectory], format: str, told: Told | None = None) -> Iterator[bytes]:
+def pieces_of(rows: Iterable[Exported], format: str, told: Told | None = None) -> Iterator[bytes]:
     """The trajectories as "jsonl" or "parquet"."""
     told = told or Told()
     return parquet(rows, told) if format == "parquet" else json_lines(rows, told)
 
 
-def json_lines(rows: Iterable[Trajectory], told: Told) -> Iterator[bytes]:
+def json_lines(rows: Iterable[Exported], told: Told) -> Iterator[bytes]:
     """One line for each with all of it, keys as in `Trajectory.to_dict`; {"id", "problem"} for one
     that cannot be read. One that is too long to hold is sent as it is read: where it turns out to
     be damaged, its line has what came before, and the `problem`."""
-    for row in rows:
+    for row, record in rows:
         closing = b""
         try:
             with reading.stored(row, in_order=True) as source:
-                pieces = _pieces(source)
+                pieces = _pieces(source, None if record is None else trained.whole(record))
                 for part in pieces if row.length > _LARGE else list(pieces):
                     piece, closing = part
                     yield piece
@@ -80,7 +93,7 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def parquet(rows: Iterable[Trajectory], told: Told) -> Iterator[bytes]:
+def parquet(rows: Iterable[Exported], told: Told) -> Iterator[bytes]:
     """A Parquet file of COLUMNS. A trajectory without steps, or that cannot be read, has one row,
     whose `problem` says why."""
     import pyarrow  # takes memory that a web process which exports nothing does not need
@@ -90,7 +103,7 @@ def parquet(rows: Iterable[Trajectory], told: Told) -> Iterator[bytes]:
     out = _Buffer()
     options = {"compression": "zstd", "use_dictionary": REPEATED, "write_statistics": REPEATED}
     with pyarrow.parquet.ParquetWriter(out, schema, **options) as writer:
-        for group in _groups(step for row in rows for step in steps_of(row, told)):
+        for group in _groups(step for row, record in rows for step in steps_of(row, record, told)):
             writer.write_table(_table(pyarrow, group, schema))
             yield out.taken()
     yield out.taken()
@@ -167,7 +180,7 @@ def _groups(rows: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield group
 
 
-def steps_of(row: Trajectory, told: Told) -> Iterator[dict[str, Any]]:
+def steps_of(row: Trajectory, record: TrainedTokens | None, told: Told) -> Iterator[dict[str, Any]]:
     """Rows of COLUMNS, one for each step."""
     whole = dict.fromkeys(COLUMNS) | {
         "trajectory_id": row.pk,
@@ -178,13 +191,37 @@ def steps_of(row: Trajectory, told: Told) -> Iterator[dict[str, Any]]:
     }
     try:
         with reading.stored(row, in_order=True) as source:
-            for step in _steps(source):
+            for step in _seen(record, _steps(source)):
                 yield whole | step
             if not source.step_count:
                 yield whole | {"problem": "It has no steps."}
     except RefusedError as refused:
         told.unreadable += 1
         yield whole | {"problem": refused.detail}
+
+
+def _seen(
+    record: TrainedTokens | None, steps: Iterator[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """The steps with what training saw of their tokens; nothing more where it saw none of them."""
+    if record is None:
+        yield from steps
+        return
+    about: dict[str, Any] = {
+        "trained_step": record.step,
+        "trained_version": record.version,
+        "trained_left_out": record.left_out,
+    }
+    source = None
+    for step in steps:
+        start, stop = step["start"], step["start"] + len(step["token_ids"])
+        try:
+            with trained.refusing(record):
+                source = source or trained.opened(record)
+                part = source.part(step["segment"], start, stop)
+            yield step | about | {f"trained_{name}": part[name] for name in part}
+        except RefusedError as refused:
+            yield step | about | {"trained_problem": refused.detail}
 
 
 @finding.sound
@@ -202,6 +239,7 @@ def _step(source: StoredTrajectory, step: dict[str, Any]) -> dict[str, Any]:
     return {
         "step": step["index"],
         "segment": step["segment"],
+        "start": step["start"],
         "text": finding.field(source, step, "text"),
         "tool": call.get("name"),
         "arguments": finding.field(source, step, "arguments") if has["arguments"] else None,

@@ -10,7 +10,8 @@ from engine.records.trajectory import StopReason
 from webapp.experiments.models import Run
 from webapp.paging import MAX_PAGE, Page, keyset
 from webapp.reviews.inbox import inbox as inbox
-from webapp.reviews.models import Comment, Trajectory
+from webapp.reviews.models import Comment, TrainedTokens, Trajectory
+from webapp.reviews.trained import with_newest
 
 PAGE = 50
 NEWEST_FIRST = ("-cursor", "-id")
@@ -70,12 +71,13 @@ def page_of(
     return keyset(counted, NEWEST_FIRST, cursor, limit)
 
 
-def all_of(run: Run, wanted: Filter) -> Iterator[Trajectory]:
-    """All that pass the filter, the newest first, a large page at a time."""
+def all_of(run: Run, wanted: Filter) -> Iterator[tuple[Trajectory, TrainedTokens | None]]:
+    """All that pass the filter, the newest first, a large page at a time, each with the newest
+    record of what training saw of it."""
     cursor: str | None = None
     while True:
         page = keyset(matching(run, wanted), NEWEST_FIRST, cursor, MAX_PAGE)
-        yield from page.items
+        yield from with_newest(page.items)
         cursor = page.next_cursor
         if cursor is None:
             return

@@ -1,5 +1,7 @@
 """What training saw of a trajectory: the steps that trained on it, and a turn's tokens there."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from engine.records.stored import DamagedShardError
@@ -23,18 +25,41 @@ def records_of(row: Trajectory) -> list[TrainedTokens]:
     return list(newest[:MOST_RECORDS])
 
 
+def with_newest(rows: Sequence[Trajectory]) -> list[tuple[Trajectory, TrainedTokens | None]]:
+    """Trajectories of a run, each with the newest of its `records_of`; one query."""
+    found = TrainedTokens.objects.filter(
+        run__in={row.run_id for row in rows}, trajectory_id__in=[row.pk for row in rows]
+    )
+    newest = found.select_related("attempt").order_by("trajectory_id", "-attempt__number", "-step")
+    by_id = {one.trajectory_id: one for one in newest.distinct("trajectory_id")}
+    return [(row, by_id.get(row.pk)) for row in rows]
+
+
 def columns_of(record: TrainedTokens, segment: int, start: int, stop: int) -> dict[str, Any]:
     """By column, one entry for each token of a segment: null where it was not trained on. A column
     that is null was not recorded, since the loss used none.
 
     Raises RefusedError: 410 where the shard is gone, 500 where it is damaged.
     """
+    with refusing(record):
+        found = opened(record).part(segment, start, stop)
+    return {name: _shown(found.get(name)) for name in COLUMNS}
+
+
+def opened(record: TrainedTokens) -> StoredTrained:
+    """Reads parts of a record, within `refusing`."""
 
     def read(first: int, length: int) -> bytes:
         return storage.read_blob(record.shard, record.offset + first, length)
 
+    return StoredTrained(read, record.length)
+
+
+@contextmanager
+def refusing(record: TrainedTokens) -> Iterator[None]:
+    """Raises RefusedError as `columns_of` where a record cannot be read."""
     try:
-        found = StoredTrained(read, record.length).part(segment, start, stop)
+        yield
     except FileNotFoundError:
         raise RefusedError(
             f"The shard {record.shard[:12]}… that says what training saw is no longer in storage.",
@@ -46,7 +71,24 @@ def columns_of(record: TrainedTokens, segment: int, start: int, stop: int) -> di
             f"(shard {record.shard[:12]}…).",
             status=500,
         ) from error
-    return {name: _shown(found.get(name)) for name in COLUMNS}
+
+
+def whole(record: TrainedTokens) -> dict[str, Any]:
+    """All of a record, as it stands in a line of JSON: `spans` are (segment, start, stop) of the
+    trained tokens, `columns` have a number for each of them. `problem`: why it cannot be read."""
+    found: dict[str, Any] = {
+        "step": record.step,
+        "version": record.version,
+        "attempt": record.attempt.number,
+        "left_out": record.left_out,
+    }
+    try:
+        with refusing(record):
+            source = opened(record)
+            columns = {name: _shown(values) for name, values in source.all().items()}
+            return {**found, "spans": source.spans, "columns": columns}
+    except RefusedError as refused:
+        return {**found, "problem": refused.detail}
 
 
 def _shown(values: list[float | None] | None) -> list[Any] | None:

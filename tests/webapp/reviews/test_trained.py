@@ -1,11 +1,16 @@
 """What training saw of a turn: aligned with its tokens, and nothing where nothing was recorded."""
 
+import io
+import json
 from array import array
 
+import pyarrow.parquet
 import pytest
 
+from engine.records import trajectory as records
 from engine.records.trained import TrainedTokens, write_trained
 from tests.webapp.reviews.samples import trajectory
+from tests.webapp.support import downloaded
 from webapp import storage
 from webapp.reviews.models import TrainedTokens as Stored
 
@@ -116,6 +121,52 @@ def test_a_lost_or_damaged_shard_is_said(get, row):
     Stored.objects.filter(pk=found.pk).update(shard="0" * 64)
     status, problem = get()
     assert status == 410 and "no longer in storage" in problem["detail"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_exports_hold_the_newest_record(as_user, viewer, row, store):
+    record(row, step=4)
+    newest = record(row, step=5)
+    store([trajectory(name="t1", prompt="untrained")])
+    client = as_user(viewer)
+    path = f"{API}/runs/{row.run_id}/trajectories/export"
+    lines = downloaded(client.get(path)).splitlines()
+    by_id = {line["id"]: line for line in map(json.loads, lines)}
+    assert "trained" not in by_id["t1"]
+    found = by_id["t0"]["trained"]
+    places = trained_positions(trajectory(name="t0"))
+    assert (found["step"], found["version"], found["left_out"]) == (5, newest.version, "")
+    assert found["columns"]["logprob"] == [-place / 8 for place in places]
+    assert set(found["columns"]) == {"logprob", "clipped"}
+    assert [place for _, start, stop in found["spans"] for place in range(start, stop)] == places
+    assert records.Trajectory.from_dict(by_id["t0"]) == trajectory(name="t0")
+
+    data = downloaded(client.get(f"{path}?format=parquet"))
+    rows = pyarrow.parquet.read_table(io.BytesIO(data)).to_pylist()
+    kept = trajectory(name="t0").segments[0].loss_mask
+    for got in rows:
+        if got["trajectory_id"] == "t1":
+            assert got["trained_step"] is None and got["trained_logprob"] is None
+            continue
+        step = trajectory(name="t0").steps[got["step"]]
+        wanted = range(step.start, step.stop)
+        seen = [-place / 8 if kept[place] else None for place in wanted]
+        assert (got["trained_step"], got["trained_logprob"]) == (5, seen)
+        clipped = [place % 3 - 1 if kept[place] else None for place in wanted]
+        assert got["trained_clipped"] == clipped and got["trained_entropy"] is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_export_says_of_a_record_that_it_cannot_be_read(as_user, viewer, row):
+    storage.remove_blob(record(row).shard)
+    client = as_user(viewer)
+    line = json.loads(downloaded(client.get(f"{API}/trajectories/{row.pk}/export")))
+    assert "no longer in storage" in line["trained"]["problem"] and len(line["steps"]) > 1
+    data = downloaded(client.get(f"{API}/trajectories/{row.pk}/export?format=parquet"))
+    rows = pyarrow.parquet.read_table(io.BytesIO(data)).to_pylist()
+    assert len(rows) == len(line["steps"])
+    for got in rows:
+        assert "no longer in storage" in got["trained_problem"] and got["problem"] == ""
 
 
 def test_there_is_no_such_step(get):
