@@ -13,7 +13,7 @@ from django.templatetags.static import static
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import pgettext
+from django.utils.translation import pgettext_lazy
 
 from webapp.accounts import saved_views
 from webapp.experiments.models import Job, Run
@@ -35,20 +35,23 @@ def icon(name: str) -> SafeString:
     )
 
 
+STATE_LABELS = {
+    "queued": pgettext_lazy("state", "queued"),
+    "starting": pgettext_lazy("state", "starting"),
+    "running": pgettext_lazy("state", "running"),
+    "unreachable": pgettext_lazy("state", "unreachable"),
+    "stopping": pgettext_lazy("state", "stopping"),
+    "succeeded": pgettext_lazy("state", "succeeded"),
+    "stopped": pgettext_lazy("state", "stopped"),
+    "failed": pgettext_lazy("state", "failed"),
+    "interrupted": pgettext_lazy("state", "interrupted"),
+    "lost": pgettext_lazy("state", "lost"),
+}
+
+
 @register.simple_tag
 def state_label(state: str) -> str:
-    return {
-        "queued": pgettext("state", "queued"),
-        "starting": pgettext("state", "starting"),
-        "running": pgettext("state", "running"),
-        "unreachable": pgettext("state", "unreachable"),
-        "stopping": pgettext("state", "stopping"),
-        "succeeded": pgettext("state", "succeeded"),
-        "stopped": pgettext("state", "stopped"),
-        "failed": pgettext("state", "failed"),
-        "interrupted": pgettext("state", "interrupted"),
-        "lost": pgettext("state", "lost"),
-    }.get(state, state)
+    return str(STATE_LABELS.get(state, state))
 
 
 @register.filter
