@@ -25,9 +25,9 @@ def page(request: HttpRequest, run: Run) -> HttpResponse:
     """`?format=` and the filter of the Trajectories tab. Nothing is made by looking at it."""
     wanted, format = _asked(request)
     extent = exporting.extent_of(run, wanted)
-    narrowing = wanted.model_dump(mode="json", exclude_none=True)
+    narrowing = _as_text(wanted)
     if not extent.needs_job:
-        query = urlencode({**_as_text(narrowing), "format": format})
+        query = urlencode({**narrowing, "format": format})
         return redirect(f"/api/v1/runs/{run.pk}/trajectories/export?{query}")
     context = {
         "section": "runs",
@@ -35,8 +35,8 @@ def page(request: HttpRequest, run: Run) -> HttpResponse:
         "extent": extent,
         "format": format,
         "narrowing": list(narrowing.items()),
-        "query": urlencode({**_as_text(narrowing), "format": format}),
-        "back": urlencode(_as_text(narrowing)),
+        "query": urlencode({**narrowing, "format": format}),
+        "back": urlencode(narrowing),
         "days": EXPORTS_KEPT.days,
     }
     return show(request, "reviews/export.html", context)
@@ -62,8 +62,10 @@ def _asked(request: HttpRequest) -> tuple[queries.Filter, exporting.Format]:
     raise invalid_field("format", f"There is no format {given[:20]!r}: use jsonl or parquet.")
 
 
-def _as_text(narrowing: dict[str, object]) -> dict[str, str]:
+def _as_text(wanted: queries.Filter) -> dict[str, str]:
+    """What narrows, as it stands in an address."""
+    given = wanted.model_dump(mode="json", exclude_none=True)
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in narrowing.items()
+        for name, value in given.items()
     }

@@ -103,12 +103,15 @@ def test_the_page_sends_what_is_little_and_asks_before_it_makes_much(
     assert little.status_code == 302 and little["Location"] == (
         f"/api/v1/runs/{run.pk}/trajectories/export?success=true&min_reward=1.0&format=parquet"
     )
-    much = owned.get(f"{page}?format=jsonl&purpose=train").content.decode()
+    much = owned.get(
+        f"{page}?format=jsonl&purpose=train&failed_calls=false&attempt=1"
+    ).content.decode()
     head = much[much.index("page-head") : much.index("</main>")]
     assert "Export 6 trajectories" in head
     assert "purpose train" in re.sub("<[^>]+>", "", head)
     start = reverse("run_export_start", args=[run.pk])
-    assert f'action="{start}?purpose=train&amp;format=jsonl"' in much
+    action = f"{start}?purpose=train&amp;attempt=1&amp;failed_calls=false&amp;format=jsonl"
+    assert f'action="{action}"' in much
     assert not Job.objects.exists()
     watched = as_user(viewer).get(f"{page}?format=jsonl")
     assert start not in watched.content.decode() and "An editor" in watched.content.decode()
