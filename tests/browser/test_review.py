@@ -75,7 +75,7 @@ def test_a_queue_is_reviewed_by_keyboard_into_a_dpo_dataset_and_launched(
     page.get_by_label("Labels, one a line").fill("lucky\nslow")
     page.get_by_label("Scales, one a line").fill("Effort 1 5")
     page.get_by_role("button", name="Make the queue").click()
-    page.get_by_role("link", name="Review (4)").click()
+    page.get_by_role("button", name="Review (4)").click()
 
     for place in range(4):  # from here on no mouse
         at_item(page)

@@ -16,7 +16,7 @@ from webapp.reviews.models import TrainedTokens, Trajectory
 _AT_ONCE = 64
 _GROUP_ROWS = 2_000
 _GROUP_CHARS = 8_000_000
-_LARGE = 4 * 2**20  # bytes in the shard
+_HELD = 16 * 2**20  # bytes of a line that are held until the line is whole
 
 # Columns of Parquet, one row a step: name -> Arrow type. docs/exports.md says what each holds.
 COLUMNS = {
@@ -70,13 +70,18 @@ def json_lines(rows: Iterable[Exported], told: Told) -> Iterator[bytes]:
     that cannot be read. One that is too long to hold is sent as it is read: where it turns out to
     be damaged, its line has what came before, and the `problem`."""
     for row, record in rows:
-        closing = b""
+        held, size, closing = list[bytes](), 0, b""
         try:
             with reading.stored(row, in_order=True) as source:
                 pieces = _pieces(source, None if record is None else trained.whole(record))
-                for part in pieces if row.length > _LARGE else list(pieces):
-                    piece, closing = part
-                    yield piece
+                for piece, could_end in pieces:
+                    held.append(piece)
+                    size += len(piece)
+                    if size > _HELD:
+                        closing = could_end
+                        yield b"".join(held)
+                        held.clear()
+                yield b"".join(held)
         except RefusedError as refused:
             told.unreadable += 1
             if closing:

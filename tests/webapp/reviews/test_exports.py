@@ -78,7 +78,7 @@ def test_one_trajectory_is_a_line(store, client):
 def test_a_very_long_one_is_streamed_and_holds_the_same(store, client, monkeypatch):
     made = long_trajectory(500, "x" * 30_000)
     (row,) = store([made])
-    monkeypatch.setattr(exports, "_LARGE", 10)
+    monkeypatch.setattr(exports, "_HELD", 10)
     assert Trajectory.from_dict(json.loads(get(client, f"trajectories/{row.pk}/export"))) == made
 
 
@@ -88,7 +88,7 @@ def test_a_long_one_that_is_damaged_on_the_way_has_what_came_before(
     (row,) = store([long_trajectory(500, "x" * 30_000)])
     store([trajectory(name="good")])
     Row.objects.filter(pk=row.pk).update(length=row.length - 30)
-    monkeypatch.setattr(exports, "_LARGE", row.length - 31)
+    monkeypatch.setattr(exports, "_HELD", 10)
     lines = get(client, f"runs/{run.pk}/trajectories/export").splitlines()
     cut = next(one for one in map(json.loads, lines) if one["id"] == row.pk)
     assert len(lines) == 2 and "cannot be read" in cut["problem"]

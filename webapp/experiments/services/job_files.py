@@ -23,7 +23,10 @@ def path_of(job: Job) -> str:
 def files_of(project_id: str) -> QuerySet[Job, tuple[str, str, int]]:
     """(run, job, bytes) of the exports whose file is there."""
     done = Job.objects.filter(project=project_id, kind=EXPORT, state=State.SUCCEEDED)
-    held = done.filter(result__removed_at__isnull=True).order_by("subject", "pk")
+    runs = Run.objects.filter(project=project_id)  # the files of a deleted one went with it
+    held = done.filter(subject__in=runs.values("pk"), result__removed_at__isnull=True).order_by(
+        "subject", "pk"
+    )
     return held.values_list("subject", "pk", "result__file__bytes")
 
 
