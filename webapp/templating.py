@@ -223,7 +223,7 @@ def spark(values: Sequence[float | None] | None, label: str = "") -> SafeString:
     if len(finite) < 2:
         return format_html('<span class="none small">{}</span>', _("not enough points yet"))
     low, high = min(finite), max(finite)
-    span = (high - low) or 1.0
+    span = high / 2 - low / 2 or 1.0  # halves: the difference may be more than a float holds
     step = 100 / (len(values or ()) - 1)
     parts: list[str] = []
     pen_down = False
@@ -231,7 +231,7 @@ def spark(values: Sequence[float | None] | None, label: str = "") -> SafeString:
         if value is None or not math.isfinite(value):
             pen_down = False
             continue
-        y = 26 - 24 * (value - low) / span if high > low else 14
+        y = 26 - 24 * (value / 2 - low / 2) / span if high > low else 14
         parts.append(f"{'L' if pen_down else 'M'}{index * step:.1f} {y:.1f}")
         pen_down = True
     return format_html(

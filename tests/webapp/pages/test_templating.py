@@ -109,6 +109,10 @@ def test_a_key_called_items_is_a_key() -> None:
     assert templating.pairs(None) == []
 
 
+def test_sparks_hold_the_largest_numbers() -> None:
+    assert 'd="M0.0 26.0 L50.0 14.0 L100.0 2.0"' in templating.spark([-1.7e308, 0.0, 1.7e308])
+
+
 def test_sparks_keep_gaps_and_say_when_there_is_nothing() -> None:
     assert "not enough" in templating.spark([None, 1.0])
     drawn = templating.spark([0.0, 1.0, None, 0.5, 1.0])

@@ -14,8 +14,9 @@ export function scaleOf(axis) {
   if (axis.kind === "category") return categories(axis);
   const finite = axis.values.map((value) => (value === null ? NaN : toNumber(value))).filter(Number.isFinite);
   if (!finite.length) return { at: () => null, ticks: [], steps: [] };
-  const turn = axis.kind === "log" ? Math.log10 : (/** @type {number} */ x) => x;
-  const back = axis.kind === "log" ? (/** @type {number} */ x) => 10 ** x : (/** @type {number} */ x) => x;
+  // Halves: the difference of two values may be more than a float holds.
+  const turn = axis.kind === "log" ? Math.log10 : (/** @type {number} */ x) => x / 2;
+  const back = axis.kind === "log" ? (/** @type {number} */ x) => 10 ** x : (/** @type {number} */ x) => 2 * x;
   const low = turn(Math.min(...finite));
   const high = turn(Math.max(...finite));
   const share = (/** @type {number} */ value) => (high > low ? (turn(value) - low) / (high - low) : 0.5);
