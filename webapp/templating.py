@@ -231,7 +231,7 @@ def spark(values: Sequence[float | None] | None, label: str = "") -> SafeString:
         if value is None or not math.isfinite(value):
             pen_down = False
             continue
-        y = 26 - 24 * (value / 2 - low / 2) / span if high > low else 14
+        y = 26 - 24 * ((value / 2 - low / 2) / span) if high > low else 14
         parts.append(f"{'L' if pen_down else 'M'}{index * step:.1f} {y:.1f}")
         pen_down = True
     return format_html(
