@@ -5,6 +5,7 @@ that latches, publishing and snapshots are answered at once however many workers
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -89,7 +90,7 @@ class PoolActor:
         self._stage: _Stage | None = None
         self._published: tuple[int, list[Any], float | None] = (0, [], None)
         self._writing = asyncio.Lock()
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
         self._window = Window(time.monotonic())
         self._completed = Tally()  # since the last batch
         self._reporting: asyncio.Task[None] | None = None
@@ -124,7 +125,7 @@ class PoolActor:
         """Pause or go on; takes effect before it returns."""
         pool = self._open().pool
         pool.pause_rollouts, pool.pause_training = rollouts, training
-        await self._notify()
+        self._notify()
 
     async def publish(
         self, version: int, weights: list[Any], trainer_step: int, process_weight: float | None
@@ -134,7 +135,7 @@ class PoolActor:
         self._published = (version, weights, process_weight)
         self._totals.trainer_step = trainer_step
         self._clock()
-        await self._notify()
+        self._notify()
 
     async def start(self, worker: str, version: int, at_most: int, wait_s: float) -> Offer:
         """Tickets for a worker whose weights have this version; waits for the first one."""
@@ -153,7 +154,7 @@ class PoolActor:
 
     async def abandon(self, tickets: list[int]) -> None:
         self._open().pool.abandon(tickets)
-        await self._notify()
+        self._notify()
 
     async def finish(self, group: Group, tally: Tally) -> None:
         """Take in a finished group; it is durable on return, or refused with a reason."""
@@ -164,7 +165,7 @@ class PoolActor:
         self._totals.rollout_step += tally.groups
         self._totals.environment_step += tally.turns
         self._totals.tokens += tally.sampled_tokens
-        await self._notify()
+        self._notify()
 
     async def take(self, step: int, wait_s: float) -> Batch | None:
         """Set the groups of a training step aside; None when they were not there in time.
@@ -182,7 +183,7 @@ class PoolActor:
                 )
             if taken.groups:
                 stage.batches[step] = taken.groups
-                await self._notify()
+                self._notify()
                 waited = taken.decision.waited_s if taken.decision else 0.0
                 tokens = sum(group.tokens for group in taken.groups)
                 completed, self._completed = self._completed, Tally()
@@ -249,15 +250,14 @@ class PoolActor:
                     stage.pool.apply(record)
 
     async def _wait(self, seconds: float) -> None:
-        async with self._changed:
-            try:
-                await asyncio.wait_for(self._changed.wait(), seconds)
-            except TimeoutError:
-                return
+        """Until anything has changed since this call, or so long."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    def _notify(self) -> None:
+        """Wake all who wait; those who come later wait for the next change."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def _report(self) -> None:
         rollouts_at = time.monotonic()
