@@ -76,10 +76,12 @@ def pair_of(fault: str, task_id: str, chosen: Sequence[int], rejected: Sequence[
 
 def continued(turn: Sequence[int], repaired: str, tokenizer: PairTokenizer) -> list[int]:
     """The tokens of a repaired turn that go on from the sampled ones, with the fewest new tokens;
-    of several such places, the last.
+    of several such places, the first.
 
     turn: the sampled tokens. Going back a little can spare new tokens, where what was sampled is
-    spelt in smaller pieces than the text has.
+    spelt in smaller pieces than the text has. At the first of several places the whole turn is
+    shortest, as the policy spells it itself: where it ended a call on `"` instead of on `"}`, that
+    choice is compared, and not whether a lone `}` may follow, which it never samples.
     """
     text, read = repaired.encode(), b""
     best: tuple[int, list[int]] | None = None
@@ -88,7 +90,7 @@ def continued(turn: Sequence[int], repaired: str, tokenizer: PairTokenizer) -> l
             new = [*tokenizer.encode_text(text[len(read) :].decode()), tokenizer.end_id]
         except UnicodeDecodeError:  # inside a character
             new = None
-        if new is not None and (best is None or len(new) <= len(best[1])):
+        if new is not None and (best is None or len(new) < len(best[1])):
             best = kept, new
         read += piece
         if not text.startswith(read):

@@ -101,6 +101,32 @@ def test_tokens_that_spell_a_word_in_small_pieces_stay_as_they_were_sampled(toke
     assert tokenizer.decode_turn(ids) == right
 
 
+def test_a_call_that_ends_too_early_is_compared_where_the_policy_chose_to_end_it(tokenizer):
+    """`"` and the end instead of `"}` and the end: a lone `}` after `"` is never sampled."""
+    right = render_lookup(NAMES[0], "country")
+    canonical, early = tokenizer.encode_turn(right), tokenizer.encode_turn(right[:-1])
+    assert tokenizer.token_bytes(canonical[-2:-1]) == [b'"}'], "else it is another case"
+    assert continued(early, right, tokenizer) == canonical
+
+
+@given(st.sampled_from(NAMES), st.data())
+def test_of_places_with_as_few_new_tokens_a_repair_takes_the_shortest_turn(tokenizer, name, data):
+    """Against every place at which the repair could go on."""
+    right = render_lookup(name, "country")
+    at = data.draw(st.integers(0, len(right)))
+    wrong = right[:at] + data.draw(st.sampled_from(["", "_id", "}", '"'])) + right[at + 1 :]
+    turn = tokenizer.encode_turn(wrong)
+    ways = [
+        (len(new), kept + len(new))
+        for kept in range(len(turn) + 1)
+        if (read := b"".join(tokenizer.token_bytes(turn[:kept]))) == right.encode()[: len(read)]
+        for new in [[*tokenizer.encode_text(right[len(read) :]), tokenizer.end_id]]
+    ]
+    ids = continued(turn, right, tokenizer)
+    assert len(ids) == min(ways)[1]
+    assert tokenizer.decode_turn(ids) == right
+
+
 def test_errors_become_pairs_by_class_without_duplicates_up_to_the_cap(tokenizer, repairer):
     name, other = NAMES[:2]
     right = render_lookup(name, "country")
