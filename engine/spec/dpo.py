@@ -12,6 +12,7 @@ from engine.spec.practice import PracticeSpec, practice_disagreements
 from engine.spec.stages import SynthesiseStage
 
 PairLoss = Literal["sigmoid", "ipo", "sigmoid_norm", "sft"]
+OwnTokens = Literal["all", "first"]
 BETA = 0.1
 
 
@@ -36,6 +37,11 @@ class DpoStage(TrainedStage):
         "sigmoid",
         description="sigmoid is DPO; ipo and sigmoid_norm take means over tokens; sft learns the "
         "repairs as demonstrations, to compare",
+    )
+    own_tokens: OwnTokens = Field(
+        "all",
+        description="Tokens of each side that are in the loss: all from where the sides part, or "
+        "the first alone, which is the choice that made the error",
     )
     beta: float | None = Field(
         None, gt=0, le=10, description=f"Distance from the start is paid by it; empty: {BETA}"

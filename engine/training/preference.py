@@ -1,4 +1,11 @@
-"""A step of preference learning: pairs of one prefix, against the policy at the stage's start."""
+"""A step of preference learning: pairs of one prefix, against the policy at the stage's start.
+
+A side's own tokens begin where the sides part. Each of the later ones was chosen behind a first one
+that the other side does not have: most tokens of a faulty call are right where they stand, and
+comparing them makes right tokens unlikely. With `own_tokens: first` the loss sees the two tokens at
+which the sides part and nothing else. They are of one softmax, whose normaliser cancels, so that
+the gradient of DPO moves their two logits apart and no other.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,6 +17,7 @@ from engine.algorithms.preference import Side, pair_figures, pair_loss
 from engine.algorithms.tokens import Terms
 from engine.records.trajectory import Segment
 from engine.spec import DpoStage
+from engine.spec.dpo import OwnTokens
 from engine.synthesis.repair import Pair
 from engine.training.trainer import Seen, Trainer
 
@@ -18,19 +26,22 @@ AT_ONCE = 64  # pairs, of which references are computed
 Reference = tuple[float, float]  # log-probabilities of chosen and rejected
 
 
-def pair_batch(pairs: Sequence[Pair]) -> TokenBatch:
-    """Two rows a pair, chosen and rejected; their own tokens alone are in the loss."""
+def pair_batch(pairs: Sequence[Pair], own_tokens: OwnTokens) -> TokenBatch:
+    """Two rows a pair, chosen and rejected; their own tokens alone, or the first of them, are in
+    the loss."""
+    end = 1 if own_tokens == "first" else None
     return collate(
-        [_segment(one.prefix, own) for one in pairs for own in (one.chosen, one.rejected)]
+        [_segment(one.prefix, own[:end]) for one in pairs for own in (one.chosen, one.rejected)]
     )
 
 
-def references(trainer: Trainer, pairs: Sequence[Pair], temperature: float) -> list[Reference]:
+def references(trainer: Trainer, pairs: Sequence[Pair], stage: DpoStage) -> list[Reference]:
     """Of every pair under the weights as they are, to be kept for the whole stage."""
     found: list[Reference] = []
     for start in range(0, len(pairs), AT_ONCE):
-        batch = pair_batch(pairs[start : start + AT_ONCE])
-        sums = _sums(trainer.logprobs(batch, _groups(batch), temperature), batch)
+        batch = pair_batch(pairs[start : start + AT_ONCE], stage.own_tokens)
+        logprobs = trainer.logprobs(batch, _groups(batch), stage.practice.temperature)
+        sums = _sums(logprobs, batch)
         found += zip(sums[::2].tolist(), sums[1::2].tolist(), strict=True)
     return found
 
@@ -43,7 +54,7 @@ def preference_step(
     What each log-probability weighs is therefore found first, from all of them, and the gradient
     then taken pass by pass. Raises ValueError where a log-probability is not finite.
     """
-    batch = pair_batch(pairs)
+    batch = pair_batch(pairs, stage.own_tokens)
     groups, temperature = _groups(batch), stage.practice.temperature
     sums = _sums(trainer.logprobs(batch, groups, temperature), batch).requires_grad_()
     chosen, rejected = _sides(sums, batch, reference)

@@ -132,8 +132,7 @@ class TrainerActor:
         found = practised.reference(self._storage, index) if known else None
         if found is None:
             with self._reporter.phases.phase("train"):
-                temperature = stage.practice.temperature
-                found = references(self._trainer, self._pairs.all, temperature)
+                found = references(self._trainer, self._pairs.all, stage)
             if self._rank == 0:
                 practised.keep_reference(self._storage, index, found)
         self._reference = found

@@ -48,6 +48,7 @@ OTHERS: dict[str, TrainedStage] = {
         teachers=TAUGHT, form="one_token", reward_weight=0.5, steps=20, optimizer=FLAT
     ),
     "dpo": DpoStage(steps=20, optimizer=FLAT),
+    "dpo of first tokens": DpoStage(own_tokens="first", steps=20, optimizer=FLAT),
     "ipo": DpoStage(loss="ipo", steps=20, optimizer=FLAT),
     "sigmoid_norm": DpoStage(loss="sigmoid_norm", rpo_weight=0.1, steps=20, optimizer=FLAT),
 }

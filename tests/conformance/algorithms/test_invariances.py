@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.algorithms import batch
 from engine.records.trajectory import Trajectory
-from engine.spec import RlStage
+from engine.spec import DpoStage, RlStage
 from engine.training.trainer import Trainer
 from tests.conformance.algorithms.exact import (
     OTHERS,
@@ -33,7 +33,7 @@ from tests.engine.training.samples import make_trainer, on_ranks
 
 every_preset = pytest.mark.parametrize("name", [*STAGES, *OTHERS])
 of_trajectories = pytest.mark.parametrize(  # a pair has no tokens of the environment's own
-    "name", [name for name in (*STAGES, *OTHERS) if name not in ("dpo", "ipo", "sigmoid_norm")]
+    "name", [name for name in (*STAGES, *OTHERS) if not isinstance(OTHERS.get(name), DpoStage)]
 )
 seeds = st.integers(0, 5)
 few = settings(max_examples=2, derandomize=True, deadline=None)

@@ -37,6 +37,9 @@ def test_what_the_loss_does_not_read_is_refused():
     assert problems(start + "label_smoothing: 0.1, rpo_weight: 1.0, beta: 0.3}") == {}
     assert "label_smoothing" in problems(start + "label_smoothing: 0.5}")
     assert "beta" in problems(start + "beta: 0.0}")
+    assert problems(start + "own_tokens: first}") == {}
+    assert problems(start + "own_tokens: first, loss: sft}") == {}
+    assert "'all' or 'first'" in problems(start + "own_tokens: last}")["own_tokens"]
 
 
 def test_trls_names_of_losses_are_read():

@@ -5,7 +5,10 @@ import random
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
+from engine.algorithms.preference import Side, pair_loss
 from engine.models.hybrid import HybridConfig
 from engine.spec import DpoStage, ExperimentSpec, ModelSpec, SynthesiseStage, TrainerSpec
 from engine.spec.practice import PracticeSpec
@@ -20,8 +23,13 @@ LOSSES = [
     DpoStage(steps=5, optimizer=FLAT, loss="ipo"),
     DpoStage(steps=5, optimizer=FLAT, loss="sigmoid_norm", beta=2.0),
     DpoStage(steps=5, optimizer=FLAT, loss="sft"),
+    DpoStage(steps=5, optimizer=FLAT, own_tokens="first", label_smoothing=0.1, rpo_weight=0.7),
+    DpoStage(steps=5, optimizer=FLAT, own_tokens="first", loss="sigmoid_norm", beta=2.0),
+    DpoStage(steps=5, optimizer=FLAT, own_tokens="first", loss="sft"),
 ]
-NAMES = [f"{one.loss}{' with all' if one.rpo_weight else ''}" for one in LOSSES]
+NAMES = [
+    f"{one.loss}{' with all' if one.rpo_weight else ''}, {one.own_tokens} tokens" for one in LOSSES
+]
 
 
 def make_pairs(count: int = 6, seed: int = 0) -> list[Pair]:
@@ -47,12 +55,16 @@ def naive_loss(trainer: Trainer, pairs: list[Pair], stage: DpoStage, start) -> t
 
     beta, losses, tokens, likelihood = stage.strength, [], 0, torch.zeros((), dtype=torch.float64)
     for pair, (chosen_start, rejected_start) in zip(pairs, start, strict=True):
-        w, l = logprob(pair.prefix, pair.chosen), logprob(pair.prefix, pair.rejected)  # noqa: E741
-        tokens += len(pair.chosen)
+        better, worse = pair.chosen, pair.rejected
+        if stage.own_tokens == "first":
+            better, worse = better[:1], worse[:1]
+        n_w, n_l = len(better), len(worse)
+        w, l = logprob(pair.prefix, better), logprob(pair.prefix, worse)  # noqa: E741
+        tokens += n_w
         likelihood = likelihood - w
         better, worse = w - chosen_start, l - rejected_start
         if stage.loss in ("ipo", "sigmoid_norm"):
-            better, worse = better / len(pair.chosen), worse / len(pair.rejected)
+            better, worse = better / n_w, worse / n_l
         h = better - worse
         if stage.loss == "ipo":
             losses.append((h - 1 / (2 * beta)) ** 2)
@@ -72,7 +84,9 @@ def naive_loss(trainer: Trainer, pairs: list[Pair], stage: DpoStage, start) -> t
 def test_loss_and_gradient_are_the_formulas(stage, merge):
     pairs, trainer = make_pairs(), make_trainer(merge=merge, tokens=40)
     trainer.begin(stage)
-    start = [(chosen - 0.4, rejected + 0.7) for chosen, rejected in references(trainer, pairs, 1.0)]
+    start = [
+        (chosen - 0.4, rejected + 0.7) for chosen, rejected in references(trainer, pairs, stage)
+    ]
     expected = naive_loss(trainer, pairs, stage, start)
     wanted = torch.autograd.grad(expected, list(trainer.model.parameters()))
     figures = preference_step(trainer, pairs, start, stage)
@@ -90,7 +104,7 @@ def test_the_step_does_not_depend_on_order_padding_or_cut(stage):
         trainer = make_trainer(tokens=tokens)
         trainer.begin(stage)
         mine = [pairs[n] for n in order]
-        figures = preference_step(trainer, mine, references(trainer, mine, 1.0), stage)
+        figures = preference_step(trainer, mine, references(trainer, mine, stage), stage)
         found.append((figures, gradients(trainer)))
     (first, of_first), (second, of_second) = found
     for name in ("loss", "margin", "accuracy", "logps_chosen", "chosen_change", "loss_tokens"):
@@ -103,7 +117,7 @@ def test_it_starts_at_ln_2_and_tells_the_sides_apart_after_a_few_steps():
     pairs, stage = make_pairs(), DpoStage(steps=30, optimizer=FLAT, rpo_weight=0.1)
     trainer = make_trainer()
     trainer.begin(stage)
-    start = references(trainer, pairs, 1.0)
+    start = references(trainer, pairs, stage)
     figures = [preference_step(trainer, pairs, start, stage) for _ in range(20)]
     likelihood = -figures[0]["logps_chosen"] * 6 / sum(len(pair.chosen) for pair in pairs)
     assert figures[0]["loss"] == pytest.approx(math.log(2) + 0.1 * likelihood, rel=1e-4)
@@ -117,14 +131,34 @@ def test_temperature_is_of_the_policy_that_is_compared():
     pairs, trainer = make_pairs(), make_trainer()
     stage = DpoStage(steps=5, optimizer=FLAT, practice=PracticeSpec(temperature=0.5))
     trainer.begin(stage)
-    figures = preference_step(trainer, pairs, references(trainer, pairs, 0.5), stage)
+    figures = preference_step(trainer, pairs, references(trainer, pairs, stage), stage)
     assert figures["loss"] == pytest.approx(math.log(2), rel=1e-4)
 
 
 def test_the_shared_prefix_is_in_no_loss():
-    batch = pair_batch([Pair("x", "t", [5, 6, 7], [0, 9], [1])])
+    batch = pair_batch([Pair("x", "t", [5, 6, 7], [0, 9], [1])], "all")
     assert batch.ids.tolist() == [[5, 6, 7, 0, 9], [5, 6, 7, 1, 0]]
     assert batch.loss_mask.tolist() == [[False] * 3 + [True] * 2, [False] * 3 + [True, False]]
+
+
+@given(st.lists(st.integers(2, 9), max_size=5), st.lists(st.integers(2, 9), max_size=5))
+def test_of_own_tokens_first_what_follows_the_choice_changes_nothing(after_chosen, after_rejected):
+    prefix = [5, 6, 7]
+    batch = pair_batch([Pair("x", "t", prefix, [0, *after_chosen], [1, *after_rejected])], "first")
+    assert batch.ids.tolist() == [[*prefix, 0], [*prefix, 1]]
+    assert batch.loss_mask.tolist() == [[False] * 3 + [True]] * 2
+
+
+def test_the_choice_alone_moves_two_logits_apart_and_no_other():
+    """The gradient on the logits at the place where the sides part; the oracle is the softmax's."""
+    logits = torch.randn(VOCABULARY, dtype=torch.float64, requires_grad=True)
+    log_p, one, beta = torch.log_softmax(logits, -1), torch.ones(1), 0.3
+    chosen, rejected = (Side(log_p[n : n + 1], torch.full((1,), -2.0), one) for n in (4, 9))
+    pair_loss("sigmoid", chosen, rejected, beta=beta).backward()
+    push = beta * torch.sigmoid(-beta * (logits[4] - logits[9])).detach()
+    expected = torch.zeros_like(logits)
+    expected[4], expected[9] = -push, push
+    assert torch.allclose(logits.grad, expected, atol=1e-12)
 
 
 def test_a_log_probability_that_is_not_finite_stops_the_step_before_it_changes_anything():
@@ -139,7 +173,7 @@ def test_a_log_probability_that_is_not_finite_stops_the_step_before_it_changes_a
 
 def test_a_pair_without_a_prefix_has_no_context_to_compare_in():
     with pytest.raises(ValueError, match="first token of a segment has no context"):
-        pair_batch([Pair("x", "t", [], [0], [1])])
+        pair_batch([Pair("x", "t", [], [0], [1])], "all")
 
 
 def test_it_goes_on_exactly_where_it_was_saved(tmp_path):
@@ -157,7 +191,7 @@ def test_it_goes_on_exactly_where_it_was_saved(tmp_path):
         return trainer
 
     whole = make()
-    start = references(whole, pairs, 1.0)
+    start = references(whole, pairs, stage)
     for step in range(4):
         if step == 2:
             whole.save(tmp_path / "saved", {}, {})

@@ -21,6 +21,7 @@ STAGES = """stages:
   - kind: dpo
     practice: {hops: [1], tasks: 40, attempts: 3}
     judged_tasks: 12
+    own_tokens: first
     rpo_weight: 0.1
     batch_size: 8
     steps: DPO_STEPS
