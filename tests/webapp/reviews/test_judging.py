@@ -54,6 +54,19 @@ def test_the_last_item_is_not_given_to_two(make, owner, editor):
     assert services.claim_next(queue, editor) is None
 
 
+def test_the_last_of_ones_own_share_can_be_skipped(make, owner, editor):
+    queue = make(assignees=[owner.pk, editor.pk])  # who begin at different places
+    mine = services.claim_next(queue, owner)
+    for item in queue.items.exclude(pk=mine.pk).order_by("position"):
+        if item.position % 2 == mine.position % 2:
+            services.judge(item, owner, choice="accepted")
+    skipped_to = services.claim_next(queue, owner, after=mine.position)
+    assert skipped_to.position % 2 != mine.position % 2
+    for item in queue.items.exclude(pk=mine.pk).filter(verdicts=None):
+        services.judge(item, owner, choice="accepted")
+    assert services.claim_next(queue, owner, after=mine.position) == mine
+
+
 def test_a_lease_that_ended_gives_the_item_to_the_next(make, owner, editor):
     queue = make(size=1)
     item = services.claim_next(queue, owner)

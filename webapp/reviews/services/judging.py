@@ -43,8 +43,9 @@ def _ranked(queue: Queue, user: User, after: int) -> list[str]:
     share = people.index(user.pk) if user.pk in people else 0
     every = max(1, len(people))
 
-    def rank(row: tuple[str, int]) -> tuple[bool, bool, int]:
-        return (row[1] % every != share, row[1] <= after, row[1])
+    def rank(row: tuple[str, int]) -> tuple[bool, bool, bool, int]:
+        # The one that is skipped comes last, also where it is the only one left of a share.
+        return (row[1] == after, row[1] % every != share, row[1] <= after, row[1])
 
     return [pk for pk, _ in sorted(found, key=rank)]
 
