@@ -98,17 +98,17 @@ class Client(JobCalls, PresetCalls, QueueCalls):
         name: str = "",
         notes: str = "",
         tags: list[str] | None = None,
+        dry_run: bool = False,
     ) -> dict[str, Any]:
         """Launch a run that starts from the weights of a checkpoint, by its id. The new run.
 
         Without a spec it has that of the checkpoint's run; seed, environment, synthesis and model
         must stay as they were there.
         """
-        given = {} if spec is None else {"spec": spec}
-        body = {**given, "checkpoint": checkpoint, "overrides": dict(overrides or {})}
-        return dict(
-            self.http.post("/runs", {**body, "name": name, "notes": notes, "tags": tags or []})
-        )
+        body: dict[str, Any] = {"checkpoint": checkpoint, "overrides": dict(overrides or {})}
+        body |= {} if spec is None else {"spec": spec}
+        body |= {"name": name, "notes": notes, "tags": tags or [], "dry_run": dry_run}
+        return dict(self.http.post("/runs", body))
 
     def evaluate(self, checkpoint: str, **wanted: Any) -> dict[str, Any]:
         """Judge a checkpoint in a run of its own. The new run.

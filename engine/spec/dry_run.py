@@ -23,19 +23,30 @@ TRIALS = 2
 TRAJECTORIES = 8  # of a supervised step
 
 
-def on_tiny_amounts(spec: ExperimentSpec) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
+def on_tiny_amounts(
+    spec: ExperimentSpec, *, fork: bool = False
+) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     """The reduced spec, or what of it cannot be honoured any more; exactly one is given.
+
+    fork: it starts from a checkpoint, and what decides about tasks, which it takes from its parent,
+    stays as it is; how many of them are played is the driver's part.
 
     Dynamic sampling is off in it: an untrained policy's rewards are mostly equal, and a run would
     sample for ever. So is what ends a stage early.
     """
     data = spec.model_dump(mode="json")
-    data["stages"] = [_stage(stage, spec) for stage in spec.stages]
-    data["evaluation"] |= {
-        "tasks": min(spec.evaluation.tasks, JUDGED),
-        "quick_tasks": min(spec.evaluation.quick_tasks, JUDGED),
-        "trials": min(spec.evaluation.trials, TRIALS),
-    }
+    data["stages"] = [
+        stage.model_dump(mode="json")
+        if fork and isinstance(stage, SynthesiseStage)
+        else _stage(stage, spec)
+        for stage in spec.stages
+    ]
+    data["evaluation"]["trials"] = min(spec.evaluation.trials, TRIALS)
+    if not fork:
+        data["evaluation"] |= {
+            "tasks": min(spec.evaluation.tasks, JUDGED),
+            "quick_tasks": min(spec.evaluation.quick_tasks, JUDGED),
+        }
     sampled = [stage for stage in spec.stages if isinstance(stage, SampledStage)]
     groups = max((_prompts(stage, spec) for stage in sampled), default=1)
     data["rollout"]["slots"] = min(

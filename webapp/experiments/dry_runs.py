@@ -9,16 +9,15 @@ from django.utils.translation import gettext as _
 from webapp.experiments.models import Attempt, Run, Stage, State
 from webapp.monitoring.models import RunEvent, Writer
 
-DONE, WAITING, EMPTY, MISSING = "done", "waiting", "empty", "missing"
+DONE, WAITING, MISSING = "done", "waiting", "missing"
 
 
 @dataclass(frozen=True)
 class Check:
     """One thing that a dry run tries.
 
-    `state`: done; waiting, while the run goes on; empty, where a stage had nothing to learn from;
-    missing, once the run has ended without it. `seconds` are those that a stage took, of a part
-    those until it was first heard of; None: not known.
+    `state`: done; waiting, while the run goes on; missing, once that is known. `seconds` are those
+    that a stage took, of a part those until it was first heard of; None: not known.
     """
 
     part: str
@@ -49,7 +48,7 @@ def passed(run: Run, checks: list[Check]) -> bool | None:
     """Whether a run like this can be launched; None while that is not known."""
     if run.ended_at is None:
         return None
-    return run.state == State.SUCCEEDED and all(one.state in (DONE, EMPTY) for one in checks)
+    return run.state == State.SUCCEEDED and all(one.state == DONE for one in checks)
 
 
 def _driver(attempt: Attempt, otherwise: str) -> Check:
@@ -67,7 +66,13 @@ def _parts(run: Run, attempt: Attempt, otherwise: str) -> Iterator[Check]:
     first = {row["source"]: row["first"] for row in events}
     trains = any("optimizer" in stage for stage in run.spec["stages"])
     judges = any(stage["kind"] == "evaluate" for stage in run.spec["stages"])
-    wanted = [("synthesis", _("Synthesis reports"))]
+    if run.checkpoint_id is not None:  # copied, with tasks and tokenizer, before the first stage
+        begun = attempt.stages.exists()
+        label = _("The checkpoint and its tasks are there")
+        yield Check("origin", label, DONE if begun else otherwise, None, "")
+        wanted = []
+    else:
+        wanted = [("synthesis", _("Synthesis reports"))]
     if trains or judges:
         wanted += [("pool", _("The data pool reports"))] if _samples(run) else []
         for kind, label in (
@@ -101,6 +106,5 @@ def _stage(stage: Stage | None, index: int, kind: str, run: Run, otherwise: str)
         return Check(part, label, otherwise, None, detail)
     seconds = (stage.ended_at - stage.started_at).total_seconds()
     if trains and not stage.step:
-        said = _("Nothing to learn from: the untrained policy's practice gave none.")
-        return Check(part, label, EMPTY, seconds, said)
+        return Check(part, label, MISSING, seconds, _("It ended without a step."))
     return Check(part, label, DONE, seconds, "")

@@ -92,6 +92,7 @@ class RedeemOut(Schema):
     attempt_id: str
     attempt_number: int
     spec: dict[str, Any]
+    dry_run: bool = Field(description="Stand-ins for rewards: every stage takes its step")
     code_version: str = Field(description="That the run was launched with")
     resume: ResumeOut | None
     origin: OriginOut | None
@@ -110,6 +111,7 @@ async def redeem(request: HttpRequest, data: RedeemIn) -> dict[str, Any]:
         "attempt_id": given.attempt.pk,
         "attempt_number": given.attempt.number,
         "spec": given.run.spec,
+        "dry_run": given.run.is_dry_run,
         "code_version": given.run.code_version,
         "resume": given.resume and _position(given.resume),
         "origin": origin

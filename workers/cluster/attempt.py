@@ -49,6 +49,7 @@ class Attempt:
     crew: Crew
     resume: Position | None = None
     origin: Position | None = None  # the checkpoint of another run that this one starts from
+    rehearses: bool = False  # a dry run: see `rehearsal`
     totals: Totals = field(default_factory=Totals)
     version: int = 0  # of the newest published weights
     weights: list[Any] = field(default_factory=list)

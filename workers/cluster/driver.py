@@ -31,6 +31,7 @@ from workers.cluster.control import Control
 from workers.cluster.crew import Crew, RevokedAttemptError, TerminatedError
 from workers.cluster.fetching import StoredRowsError
 from workers.cluster.origin import OriginError, take_origin
+from workers.cluster.rehearsal import RehearsalError
 from workers.cluster.reporting import Address
 from workers.cluster.run_format import OtherCodeError, check_format, notice, read_spec
 from workers.cluster.storage import RunStorage
@@ -123,10 +124,11 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
         resume = _position(told.get("resume"))
         attempt.resume = newest_position(attempt.number, resume, storage)
         attempt.origin = take_origin(told.get("origin"), storage)
+        attempt.rehearses = bool(told.get("dry_run"))
         return take_stages(attempt)
     except RevokedAttemptError:
         raise
-    except (OtherCodeError, OriginError, StoredRowsError) as error:
+    except (OtherCodeError, OriginError, StoredRowsError, RehearsalError) as error:
         reporter.log(str(error), level="error")
         return End("failed", str(error))
     except NoBatchError as error:

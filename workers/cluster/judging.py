@@ -15,7 +15,8 @@ from engine.evaluation.plan import EvaluationPlan
 from engine.evaluation.report import metrics, report
 from engine.evaluation.trials import parts, trials
 from engine.records.events import EvaluationDone, TrialRows
-from engine.spec import EvaluateStage, ExperimentSpec
+from engine.spec import EvaluateStage
+from engine.spec.dry_run import JUDGED
 from engine.spec.lineage import TrainedStage, ancestors, parent_of
 from workers.cluster import limits
 from workers.cluster.attempt import Attempt
@@ -39,9 +40,12 @@ class Pending:
         return len(ready) == len(self.calls)
 
 
-def scheduled(spec: ExperimentSpec, tasks: str) -> EvaluationPlan:
-    """How the evaluations of training are played; `tasks`: held_out or quick."""
-    return EvaluationPlan(tasks, spec.evaluation.trials, spec.evaluation.temperature)
+def scheduled(attempt: Attempt, tasks: str) -> EvaluationPlan:
+    """How the evaluations of training are played; `tasks`: held_out or quick. A dry run of a fork
+    has all of its parent's tasks, and plays a few of them."""
+    plan = attempt.spec.evaluation
+    number = JUDGED if attempt.rehearses else None
+    return EvaluationPlan(tasks, plan.trials, plan.temperature, number=number)
 
 
 def plan_of(attempt: Attempt, index: int, stage: EvaluateStage) -> EvaluationPlan:

@@ -19,6 +19,7 @@ from engine.pool.state import Committed, Published, Record
 from engine.pool.wal import Wal
 from engine.records.events import Clock, GateDecision, PoolSnapshot
 from engine.telemetry.reporter import Reporter
+from workers.cluster import rehearsal
 from workers.cluster.reporting import Address
 from workers.cluster.rollout_stats import Tally, Window
 from workers.cluster.storage import RunStorage
@@ -52,6 +53,7 @@ class PoolPlan:
     committed_step: int  # of this stage, by the checkpoint that the attempt starts from
     totals: Totals  # by that checkpoint
     wanted: Wanted
+    rehearses: bool = False  # the trainers get stand-ins for the rewards
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Batch:
 class _Stage:
     pool: Pool
     wal: Wal
+    rehearses: bool
     batches: dict[int, list[Group]] = field(default_factory=dict)  # by step, until committed
 
 
@@ -114,7 +117,7 @@ class PoolActor:
         if self._stage is not None:
             pool.pause_rollouts = self._stage.pool.pause_rollouts
             pool.pause_training = self._stage.pool.pause_training
-        self._stage = _Stage(pool, wal)
+        self._stage = _Stage(pool, wal, plan.rehearses)
         self._totals = plan.totals
         self._completed = Tally()
         if self._reporting is None:
@@ -195,7 +198,8 @@ class PoolActor:
 
     async def batch(self, step: int) -> list[Group]:
         """The groups that `take` set aside for a step, for every trainer rank."""
-        return self._open().batches[step]
+        stage = self._open()
+        return rehearsal.spread(stage.batches[step]) if stage.rehearses else stage.batches[step]
 
     async def commit(self, step: int) -> None:
         """A checkpoint that covers the steps up to this one is complete."""

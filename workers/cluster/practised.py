@@ -14,7 +14,7 @@ from engine.records.trajectory import Trajectory
 from engine.spec import DpoStage, ExperimentSpec, SftStage
 from engine.spec.practice import PracticeSpec
 from engine.synthesis.repair import Faults, Pair, PairCollector, faults_of
-from workers.cluster import stored_rows, synthesised
+from workers.cluster import rehearsal, stored_rows, synthesised
 from workers.cluster.played import Play, Played
 from workers.cluster.storage import RunStorage
 
@@ -62,23 +62,33 @@ def summary(storage: RunStorage, index: int) -> dict[str, Any] | None:
     return found
 
 
-def make(storage: RunStorage, spec: ExperimentSpec, index: int) -> dict[str, Any]:
-    """Make what a stage learns from of what it played or of a dataset, and keep it; the summary."""
+def make(
+    storage: RunStorage, spec: ExperimentSpec, index: int, rehearses: bool = False
+) -> dict[str, Any]:
+    """Make what a stage learns from of what it played or of a dataset, and keep it; the summary.
+
+    rehearses: where nothing that was played can be learned, demonstrations stand in for it.
+    """
     stage = spec.stages[index]
     assert isinstance(stage, DpoStage | SftStage)
     played = Played(storage, f"{folder(index)}/played")
     if stage.dataset is not None:
         found = _read_rows(storage, spec, index, stage, stage.dataset)
     elif isinstance(stage, DpoStage):
-        found = _make_pairs(storage, spec, index, stage, played)
+        found = _make_pairs(storage, spec, index, stage, played, rehearses)
     else:
-        found = _keep_accepted(storage, index, stage, played)
+        found = _keep_accepted(storage, spec, index, stage, played, rehearses)
     storage.write_json(f"{folder(index)}/{_SUMMARY}", found)
     return found
 
 
 def _make_pairs(
-    storage: RunStorage, spec: ExperimentSpec, index: int, stage: DpoStage, played: Played
+    storage: RunStorage,
+    spec: ExperimentSpec,
+    index: int,
+    stage: DpoStage,
+    played: Played,
+    rehearses: bool,
 ) -> dict[str, Any]:
     from engine.environments.kg_search import task_graph
     from engine.environments.kg_search.repair import KgRepairer
@@ -95,9 +105,12 @@ def _make_pairs(
             yield one
 
     faults = faults_of(passing())
-    _write_pairs(storage, index, collector.pairs)
+    pairs = collector.pairs
+    if rehearses and not pairs:
+        pairs = rehearsal.pairs(synthesised.folder(storage), spec.seed)
+    _write_pairs(storage, index, pairs)
     return {
-        "pairs": len(collector.pairs),
+        "pairs": len(pairs),
         "played": faults.trajectories,
         "calls": faults.calls,
         "classes": {name: dict(counts) for name, counts in sorted(collector.counts.items())},
@@ -105,7 +118,12 @@ def _make_pairs(
 
 
 def _keep_accepted(
-    storage: RunStorage, index: int, stage: SftStage, played: Played
+    storage: RunStorage,
+    spec: ExperimentSpec,
+    index: int,
+    stage: SftStage,
+    played: Played,
+    rehearses: bool,
 ) -> dict[str, Any]:
     """What the verifier accepted, without doubles and at most so many of a task."""
     kept: list[Trajectory] = []
@@ -122,6 +140,8 @@ def _keep_accepted(
             seen.add(ids)
             of_task[one.task_id] += 1
             kept.append(one)
+    if rehearses and not kept:
+        kept = rehearsal.accepted(synthesised.folder(storage), spec.seed)
     tokens = sum(sum(segment.loss_mask) for one in kept for segment in one.segments)
     if kept:
         _write_kept(storage, index, kept)

@@ -44,7 +44,7 @@ def read_rows(attempt: Attempt, index: int, version: str) -> dict[str, Any] | No
 
 
 def _make(attempt: Attempt, index: int, what: str) -> dict[str, Any]:
-    call = attempt.crew.trainers[0].practised.remote(index)
+    call = attempt.crew.trainers[0].practised.remote(index, attempt.rehearses)
     made: dict[str, Any] = attempt.crew.wait([call], limits.STEP_S, what)[0]
     return made
 

@@ -11,7 +11,7 @@ from engine.evaluation.plan import tasks_of
 from engine.pool.admission import NoBatchError, Wanted
 from engine.spec import EvaluateStage, OpdStage, RlStage
 from engine.spec.sampled import SampledStage
-from workers.cluster import judging, limits, own_tasks, synthesised, teachers
+from workers.cluster import judging, limits, own_tasks, rehearsal, synthesised, teachers
 from workers.cluster.attempt import Attempt
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
@@ -96,6 +96,8 @@ def _take_steps(attempt: Attempt, index: int, stage: SampledStage) -> int | None
             figures = attempt.crew.all_trainers(
                 "learn_from_groups", step, pool, limit_s=limits.STEP_S, what=f"training step {step}"
             )[0]
+            if attempt.rehearses:
+                rehearsal.check_step(figures, index, stage.kind)
             attempt.totals.trainer_step = attempt.steps_before(index) + step
             _publish(attempt)
             _report(attempt, stage, figures, batch, waited_s)
@@ -140,7 +142,10 @@ def _open_pool(attempt: Attempt, index: int, stage: SampledStage, start: int) ->
         attempt=attempt.number,
         committed_step=start,
         totals=attempt.totals,
-        wanted=Wanted(stage.needs_spread(), stage.needs_reward(), stage.sampling_rounds()),
+        wanted=Wanted(stage.needs_spread(), stage.needs_reward(), stage.sampling_rounds())
+        if not attempt.rehearses
+        else Wanted(False, False),
+        rehearses=attempt.rehearses,
     )
     newest = attempt.crew.wait([pool.open.remote(plan)], limits.START_S, "the pool to open")[0]
     if newest:  # an earlier attempt published up to here
@@ -236,7 +241,7 @@ def _is_due(attempt: Attempt, step: int, stage: SampledStage) -> bool:
 
 
 def _start_quick(attempt: Attempt, index: int, step: int) -> Pending:
-    return judging.start(attempt, judging.scheduled(attempt.spec, "quick"), index, step)
+    return judging.start(attempt, judging.scheduled(attempt, "quick"), index, step)
 
 
 def _is_enough(
@@ -257,7 +262,7 @@ def judge(attempt: Attempt, index: int, step: int) -> dict[str, Any] | None:
     """Play all held-out tasks with the weights at the end of a stage; the stage's summary."""
     attempt.fetch_weights()
     attempt.control.at("evaluate", index, step)
-    plan = judging.scheduled(attempt.spec, "held_out")
+    plan = judging.scheduled(attempt, "held_out")
     return judging.finish(attempt, judging.start(attempt, plan, index, step))
 
 

@@ -110,9 +110,9 @@ class TrainerActor:
             self._trainer.load_weights(folder)
         self._trainer.version += 1  # samplers that hold other weights of this version reload
 
-    def practised(self, index: int) -> dict[str, Any]:
+    def practised(self, index: int, rehearses: bool) -> dict[str, Any]:
         """Make what a stage learns from of what it played or of a dataset; its summary."""
-        return practised.make(self._storage, self._spec, index)
+        return practised.make(self._storage, self._spec, index, rehearses)
 
     def faults(self, play: Play) -> Faults:
         """How often calls failed in what was played."""

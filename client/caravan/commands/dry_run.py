@@ -12,7 +12,7 @@ from caravan.text import one_line
 if TYPE_CHECKING:
     from caravan.client import Client
 
-WORDS = {"done": "ok", "waiting": "waiting", "empty": "nothing to learn", "missing": "MISSING"}
+WORDS = {"done": "ok", "waiting": "waiting", "missing": "MISSING"}
 
 
 def tried(client: "Client", run_id: str, as_json: bool) -> int:

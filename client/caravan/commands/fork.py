@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from caravan.commands.launch import Overrides, Tags, override, read_file
+from caravan.commands.dry_run import tried
+from caravan.commands.launch import DryRun, Overrides, Tags, override, read_file
 from caravan.commands.shared import AsJson, RunArgument, command, connect, emit
 from caravan.commands.watch import follow
 from caravan.text import one_line
@@ -31,6 +32,7 @@ def fork(
     name: Annotated[str, typer.Option(help="Of the new run; numbered if left out.")] = "",
     notes: Annotated[str, typer.Option(help="Markdown.")] = "",
     tags: Tags = [],  # noqa: B006
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Launch a run that starts from a checkpoint's weights, with that run's tasks and tokenizer."""
@@ -45,8 +47,13 @@ def fork(
             name=name,
             notes=notes,
             tags=tags,
+            dry_run=dry_run,
         )
-        _launched(client, new, watch, as_json)
+        if dry_run and as_json:
+            raise typer.Exit(tried(client, new["id"], as_json))
+        _launched(client, new, watch and not dry_run, as_json)
+        if dry_run:
+            raise typer.Exit(tried(client, new["id"], as_json))
 
 
 def evaluate(

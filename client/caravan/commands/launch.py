@@ -18,6 +18,10 @@ Overrides = Annotated[
     list[str],
     typer.Option("--set", metavar="PATH=VALUE", help="Replace a field: --set stages.1.steps=50"),
 ]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Start every part, train one step of each stage, and stop."),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -29,10 +33,7 @@ def launch(
         str, typer.Argument(help="A YAML file, or a recipe or preset of the server.")
     ],
     watch: Annotated[bool, typer.Option("--watch", help="Follow it to its end.")] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Start every part, train one step of each stage, and stop."),
-    ] = False,
+    dry_run: DryRun = False,
     overrides: Overrides = [],  # noqa: B006  (typer copies it)
     name: Annotated[str, typer.Option(help="Of the run; numbered if left out.")] = "",
     experiment: Annotated[str, typer.Option(help="Whose question it answers.")] = "",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine.spec import ExperimentSpec, load_spec, problems_of
 from engine.spec.dry_run import JUDGED, TASKS, on_tiny_amounts
+from engine.spec.fork import fork_disagreements
 
 RECIPES = sorted((Path(__file__).resolve().parents[3] / "recipes").glob("*.yaml"))
 KEPT = ("seed", "environment", "model", "reward", "trainer", "tags")
@@ -95,3 +96,13 @@ def test_whatever_is_valid_is_valid_on_tiny_amounts(
 def test_it_is_tried_once_whatever_was_tried_before() -> None:
     small = tiny(spec_of(RECIPES[0].read_text()))
     assert tiny(small) == small
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_fork_keeps_what_its_tasks_are_made_of(recipe: Path) -> None:
+    spec = spec_of(recipe.read_text())
+    small, problems = on_tiny_amounts(spec, fork=True)
+    assert small is not None, problems
+    assert not list(fork_disagreements(small, spec))
+    assert {getattr(stage, "steps", 1) for stage in small.stages} == {1}
+    assert small.evaluation.trials <= 2

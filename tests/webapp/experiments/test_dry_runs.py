@@ -98,10 +98,10 @@ def test_what_did_not_happen_is_missing_and_says_why(run: Run) -> None:
     assert dry_runs.passed(run, list(checks.values())) is False
 
 
-def test_a_stage_without_anything_to_learn_says_so(run: Run) -> None:
+def test_a_stage_that_took_no_step_is_missing(run: Run) -> None:
     driver = start(run)
     stage(driver, 1, 0)
-    assert states(run)["stage-1"] == "empty"
+    assert states(run)["stage-1"] == "missing"
 
 
 def test_no_list_counts_it_unless_it_is_asked_for(
@@ -166,7 +166,7 @@ def test_it_keeps_no_checkpoint_and_cannot_go_on(run: Run, owner: User) -> None:
     assert services.resume_interrupted() == []
 
 
-def test_a_fork_is_not_tried_on_other_tasks_than_its_parents(
+def test_a_fork_is_tried_on_its_parents_tasks(
     launch: Callable[..., Run], owner: User, project: Project
 ) -> None:
     parent = launch()
@@ -175,11 +175,18 @@ def test_a_fork_is_not_tried_on_other_tasks_than_its_parents(
         attempt=driver.attempt, stage=1, step=1, policy_version=1, path="checkpoints/1",
         files={}, created_at=timezone.now(),
     )  # fmt: skip
+    project.max_running = 2
+    project.save()
     spec: Any = services.check_spec(parent.spec)
-    with pytest.raises(RefusedError) as refused:
-        wish = services.Launch(checkpoint=checkpoint, dry_run=True)
-        services.launch_run(project, owner, spec, wish)
-    assert [one.path for one in refused.value.errors] == ["checkpoint"]
+    wish = services.Launch(checkpoint=checkpoint, dry_run=True)
+    run = services.launch_run(project, owner, spec, wish)
+    assert run.spec["stages"][0] == parent.spec["stages"][0]
+    assert run.spec["evaluation"]["tasks"] == parent.spec["evaluation"]["tasks"]
+    assert [one["steps"] for one in run.spec["stages"][1:]] == [1, 1]
+    assert (run.is_dry_run, run.parent, run.checkpoint) == (True, parent, checkpoint)
+    assert "synthesis" not in states(run) and states(run)["origin"] == "waiting"
+    stage(start(run), 0, 0)
+    assert states(run)["origin"] == "done"
 
 
 def test_its_experiment_counts_no_dry_run(run: Run, owner: User) -> None:

@@ -86,6 +86,7 @@ class Job:
         environment: dict[str, str] | None = None,
         scheme: str = "",
         origin: dict[str, Any] | None = None,
+        dry_run: bool = False,
     ) -> None:
         """`scheme`: with "local://" the folder is used as an object store would be; `origin`: the
         checkpoint of another run that this one starts from."""
@@ -97,6 +98,7 @@ class Job:
             "attempt_id": self.attempt,
             "attempt_number": number,
             "spec": spec,
+            "dry_run": dry_run,
             "code_version": LAUNCHED_WITH,
             "resume": None,
             "origin": origin,

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.spec import load_spec
-from engine.spec.dry_run import on_tiny_amounts
+from engine.spec.dry_run import JUDGED, on_tiny_amounts
 from tests.engine.telemetry.ingest_server import IngestServer
 from tests.workers.cluster.running import Cluster, Job
 from workers.local.scratch import scratch_stack
@@ -23,24 +24,41 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(stack.layout.ray_jobs_url, token)
 
 
-@pytest.mark.parametrize("recipe", ["kg-search"])
-def test_every_part_of_a_recipe_is_tried(
+@pytest.mark.parametrize("recipe", ["kg-search", "repair"])
+def test_every_part_of_a_recipe_is_tried_and_of_a_fork_of_it(
     cluster: Cluster, ingest: IngestServer, tmp_path: Path, recipe: str
 ) -> None:
     spec, problems = load_spec((RECIPES / f"{recipe}.yaml").read_text())
     assert spec is not None, problems
-    small, problems = on_tiny_amounts(spec)
-    assert small is not None, problems
-    spool = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-    storage = tmp_path / "storage"
-    job = Job(cluster, ingest, storage, small.model_dump(mode="json"), 1, spool)
-    end = job.end(timeout_s=300)
-    assert end["state"] == "succeeded", (end, job.log())
-    done = {e["index"]: e for e in ingest.of_kind("stage") if e["state"] == "done"}
-    assert sorted(done) == list(range(len(small.stages)))
-    for index, stage in enumerate(small.stages[1:], start=1):
-        made = done[index]["summary"]
-        empty = made.get("kept") == 0 or made.get("pairs") == 0  # an untrained policy's practice
-        assert done[index]["steps"] == (0 if empty else getattr(stage, "steps", 0))
-    sources = {source for source, _ in ingest.events}
-    assert {"driver", "pool", "trainer-0", "rollout-0", "synthesis"} <= sources
+    origin: dict[str, Any] | None = None
+    for name in ("whole", "fork"):
+        small, problems = on_tiny_amounts(spec, fork=origin is not None)
+        assert small is not None, problems
+        if origin is None:  # more are drawn than a dry run plays
+            wide = small.evaluation.model_copy(update={"tasks": 2 * JUDGED})
+            small = small.model_copy(update={"evaluation": wide})
+        ingest.calls.clear()
+        ingest.events.clear()
+        spool = {"CARAVAN_SPOOL": str(tmp_path / name / "spool"), "OMP_NUM_THREADS": "1"}
+        job = Job(
+            cluster, ingest, tmp_path / name / "storage", small.model_dump(mode="json"), 1, spool,
+            origin=origin, dry_run=True,
+        )  # fmt: skip
+        end = job.end(timeout_s=300)
+        assert end["state"] == "succeeded", (end, job.log())
+        done = {e["index"]: e for e in ingest.of_kind("stage") if e["state"] == "done"}
+        assert sorted(done) == list(range(len(small.stages)))
+        for index, stage in enumerate(small.stages[1:], start=1):
+            assert done[index]["steps"] == getattr(stage, "steps", 0)
+        versions = [e["version"] for e in ingest.of_kind("checkpoint") if e["final"]]
+        assert versions == sorted(set(versions))  # each stage's step made new weights
+        sources = {source for source, _ in ingest.events}
+        assert {"driver", "trainer-0", "rollout-0"} <= sources
+        assert ("synthesis" in sources) == (origin is None)
+        assert {e["report"]["tasks"] for e in ingest.of_kind("evaluation")} == {JUDGED}
+        final = ingest.of_kind("checkpoint")[-1]
+        origin = {
+            "id": "ckp_1", "run_id": "run_parent", "storage": str(tmp_path / name / "storage"),
+            "checkpoint_path": final["path"], "stage": final["stage"], "step": final["step"],
+            "version": final["version"],
+        }  # fmt: skip

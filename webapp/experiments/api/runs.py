@@ -134,7 +134,7 @@ def list_stages(request: HttpRequest, run_id: str) -> Any:
 
 
 class CheckOut(Schema):
-    """One thing that a dry run tries; `state`: done, waiting, empty or missing."""
+    """One thing that a dry run tries; `state`: done, waiting or missing."""
 
     part: str
     label: str

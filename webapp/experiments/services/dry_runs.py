@@ -10,9 +10,10 @@ from webapp.experiments.models import Checkpoint, Run
 from webapp.problems import FieldProblem, RefusedError
 
 
-def tried_spec(spec: ExperimentSpec) -> ExperimentSpec:
-    """What a dry run of the spec runs. Raises RefusedError where there is none."""
-    found, problems = on_tiny_amounts(spec)
+def tried_spec(spec: ExperimentSpec, *, fork: bool = False) -> ExperimentSpec:
+    """What a dry run of the spec runs; fork: from a checkpoint. Raises RefusedError where there is
+    none."""
+    found, problems = on_tiny_amounts(spec, fork=fork)
     if found is None:
         said = " ".join(dict.fromkeys(problem.message for problem in problems))
         raise RefusedError(

@@ -69,13 +69,8 @@ def launch_run(
         check_start(spec)
     full_spec = None
     if launch.dry_run:
-        if checkpoint is not None:
-            raise invalid_field(
-                "checkpoint",
-                "A dry run makes few tasks of its own, and a run that starts from a checkpoint "
-                "takes all of its parent's: try it without the checkpoint.",
-            )
-        full_spec, spec = spec.model_dump(mode="json"), tried_spec(spec)
+        tried = tried_spec(spec, fork=checkpoint is not None)
+        full_spec, spec = spec.model_dump(mode="json"), tried
     if parent is not None and parent.project_id != project.pk:
         raise invalid_field("parent", "The parent run belongs to another project.")
     datasets = find_stage_datasets(project, spec)

@@ -15,6 +15,7 @@ from django.db import transaction
 from engine.spec import ExperimentSpec
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Run, State
+from webapp.monitoring.ingest.heartbeat import heartbeat
 from webapp.monitoring.seed import curves, driver
 from webapp.sweeps import services
 from webapp.sweeps.halving import rung_step
@@ -128,7 +129,7 @@ def _advance(played: driver.Driver, run: Run) -> None:
         played.metrics("trainer-0", "trainer_step", step, learned | rate)
     played.send()
     at_stage = (1, until) if until <= SFT_STEPS else (2, until - SFT_STEPS)
-    driver.heartbeat(played.token, "rl", *at_stage)
+    heartbeat(played.token, "rl", *at_stage)
     if until == LAST:
         driver.checkpoint(played, 2, until, until, final=True)
         played.send()
