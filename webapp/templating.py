@@ -24,6 +24,7 @@ register = template.Library()
 
 SERIES_COLOURS = 8
 LINE_STYLES = ("solid", "dash", "dot")
+PARAM_SHOWN = 80  # characters of a field's value
 
 
 @register.simple_tag
@@ -133,10 +134,11 @@ def duration(seconds: Any) -> SafeString | str:
 
 @register.filter
 def param(value: Any) -> SafeString | str:
-    """A value of a spec's field: numbers as numbers, the rest as JSON writes it."""
+    """A value of a spec's field: numbers as numbers, the rest as JSON writes it, its beginning."""
     if value is None or isinstance(value, int | float):
         return number(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= PARAM_SHOWN else f"{text[: PARAM_SHOWN - 1]}…"
 
 
 @register.filter

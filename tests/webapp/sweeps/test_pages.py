@@ -165,3 +165,10 @@ def test_names_are_text(page: Client, project: Project, owner: User) -> None:
         text = page.get(address).content.decode()
         assert "<script>alert" not in text and "<b>x" not in text
     assert SPEC["name"] == "try"
+
+
+def test_long_values_are_cut(page: Client, project: Project, owner: User) -> None:
+    sweep = sweep_of(project, owner, choice("description", *("x" * 3000 + str(n) for n in (1, 2))))
+    step(sweep)
+    text = page.get(reverse("sweep", args=[sweep.pk])).content.decode()
+    assert "x" * 79 + "…" in text and "x" * 80 not in text
