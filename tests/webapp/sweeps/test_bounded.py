@@ -91,7 +91,7 @@ def test_beginning_and_judging_take_no_more_for_more_trials(project: Project, ow
         found.append((promoting, judging, beginning))
     few, many = found
     assert many == few
-    assert sum(one.rows for one in many) < 200
+    assert sum(one.rows for one in many) < 300  # of which a launch takes most
 
 
 def step_only(sweep: Sweep) -> None:
