@@ -48,9 +48,14 @@ def ask(
 def _asked(
     study: optuna.Study, plan: SweepPlan, known: Callable[[Collection[int]], Collection[int]]
 ) -> tuple[int, Params]:
-    waiting = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    all_of_it = study.get_trials(deepcopy=False)
+    waiting = [one for one in all_of_it if one.state == TrialState.RUNNING]
     taken = known([one.number for one in waiting])
     left = next((one for one in waiting if one.number not in taken), None)
+    # A sampler lives for one question: with one seed it would draw the same values each time.
+    number = len(all_of_it) if left is None else left.number
+    seed = random.Random(f"{plan.seed}:{number}").getrandbits(31)
+    study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
     trial = study.ask() if left is None else optuna.trial.Trial(study, left._trial_id)
     return trial.number, {one.path: _suggested(trial, one) for one in plan.space}
 
@@ -104,16 +109,12 @@ def _memory() -> Iterator[None]:
 def _study(sweep_id: str, plan: SweepPlan) -> optuna.Study:
     to = optuna.study.StudyDirection
     storage = _storage(str(connection.settings_dict["NAME"]))
-    study = optuna.create_study(
+    return optuna.create_study(
         storage=storage,
         study_name=sweep_id,
         direction=to.MAXIMIZE if plan.maximises else to.MINIMIZE,
         load_if_exists=True,
     )
-    # A sampler lives for one question: with one seed it would draw the same values each time.
-    seed = random.Random(f"{plan.seed}:{len(study.get_trials(deepcopy=False))}").getrandbits(31)
-    study.sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
-    return study
 
 
 @cache

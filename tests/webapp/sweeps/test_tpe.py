@@ -87,6 +87,20 @@ def test_what_was_asked_and_never_launched_is_launched_after_the_crash(
     assert asked[0] == asked[1] == (trials[0].asked, trials[0].params)
 
 
+def test_a_crash_in_the_middle_of_a_question_makes_no_values_twice(
+    project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial was made in the study, and killed before its values were drawn."""
+    sweep = tpe_sweep(project, owner, at_once=5)
+    with monkeypatch.context() as patched:
+        patched.setattr(tpe, "_suggested", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            step(sweep)
+    trials = step(sweep)
+    assert [trial.asked for trial in trials] == [0, 1, 2, 3, 4]
+    assert len({trial.params[LR] for trial in trials}) == 5
+
+
 def test_an_answer_is_told_once_however_often_it_is_sent(
     project: Project, owner: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
