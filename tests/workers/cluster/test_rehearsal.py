@@ -9,11 +9,13 @@ import pytest
 from engine.algorithms.advantages import advantages
 from engine.pool.group import pack
 from engine.records.trajectory import Reward, Step, StopReason, Trajectory
-from engine.spec import DpoStage, ExperimentSpec, SftStage, SynthesiseStage
-from engine.spec.algorithms import Advantage
+from engine.spec import DpoStage, ExperimentSpec, RlStage, SftStage, SynthesiseStage
+from engine.spec.algorithms import PRESETS, Advantage, Preset
 from engine.synthesis import Tokenizer
 from engine.training.credit import turn_rewards
-from tests.engine.training.samples import make_trajectory
+from engine.training.preference import preference_step, references
+from engine.training.reinforcement import rl_step
+from tests.engine.training.samples import FLAT, make_trainer, make_trajectory
 from workers.cluster import practised, rehearsal, synthesised
 from workers.cluster.played import Played
 from workers.cluster.rehearsal import RehearsalError, check_step, spread
@@ -62,6 +64,17 @@ def test_groups_that_teach_nothing_do(reward: Reward, reason: StopReason, size: 
             assert any(any(one) for one in advantages(kind, rewards, [[3] * size] * 2)), kind
 
 
+@pytest.mark.parametrize("algorithm", sorted(PRESETS))
+def test_every_algorithm_takes_its_step_on_groups_that_are_all_failed(algorithm: Preset) -> None:
+    trainer = make_trainer()
+    trainer.begin(RlStage(algorithm=algorithm, steps=1, optimizer=FLAT, dynamic_sampling=False))
+    failed = [group(n, 4, Reward(0.0, True), StopReason.MAX_CALLS) for n in range(2)]
+    groups = spread([pack(n, 0, one, 1.0) for n, one in enumerate(failed)])
+    figures = rl_step(trainer, [one.trajectories() for one in groups])
+    check_step(figures, 1, "rl")
+    assert trainer.version == 1
+
+
 def test_a_step_without_an_update_is_named() -> None:
     check_step({"loss": 0.5, "reward_mean": 0.0}, 1, "rl")
     with pytest.raises(RehearsalError, match="Stage 2 .rl. took no optimiser step"):
@@ -88,5 +101,9 @@ def test_demonstrations_stand_in_for_practice_that_gave_nothing(
         learned = practised.accepted(storage, 1, batch_size=8, seed=0).batch(0)
         assert len(learned) == rehearsal.MOST
     else:
-        for pair in practised.Pairs(storage, 1, batch_size=4, seed=0).all:
-            assert pair.prefix and pair.chosen[0] != pair.rejected[0]
+        pairs = practised.Pairs(storage, 1, batch_size=4, seed=0).all
+        assert all(pair.prefix and pair.chosen[0] != pair.rejected[0] for pair in pairs)
+        trainer = make_trainer()
+        trainer.begin(DpoStage(steps=1, optimizer=FLAT))
+        found = preference_step(trainer, pairs, references(trainer, pairs, 1.0), trainer.stage)
+        check_step(found, 1, "dpo")
