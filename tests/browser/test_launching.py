@@ -15,7 +15,14 @@ from tests.webapp.pages.test_launch_start import BROKEN
 from tests.webapp.support import SPEC, person, start
 from webapp.accounts.models import Role
 from webapp.experiments import services
-from webapp.experiments.models import Experiment, Preset, Run
+from webapp.experiments.models import (
+    Dataset,
+    Experiment,
+    Preset,
+    RewardScheme,
+    RewardSchemeVersion,
+    Run,
+)
 from webapp.experiments.services.schemes import check_definition
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -165,3 +172,48 @@ def test_a_large_config_opens_where_one_looks(visit, project, owner) -> None:
     expect(page.locator("#config-tree .config-leaf")).to_have_count(1)
     expect(page.locator("#config-tree")).to_contain_text("config.group_7.key_3")
     assert len(json.dumps(config)) > 900_000
+
+
+def test_what_is_not_among_the_newest_is_found_as_one_types(visit, project, owner) -> None:
+    terms = [{"kind": "exact_answer", "weight": 2.0}]
+    oldest = aside(
+        services.create_scheme, project, owner, check_definition({"name": "needle", "terms": terms})
+    )
+    for n in range(55):
+        RewardScheme.objects.create(project=project, name=f"hay {n:02}")
+        Preset.objects.create(project=project, name=f"hay {n:02}", text="name: x\n")
+        scheme = RewardScheme.objects.get(name=f"hay {n:02}")
+        RewardSchemeVersion.objects.create(scheme=scheme, number=1, definition={}, digest=f"{n}")
+    page = visit(owner, reverse("launch", args=[project.pk]) + "?recipe=smoke")
+    page.get_by_label("Find a preset").fill("hay 00")
+    expect(page.locator("#preset-cards a")).to_have_count(1)
+    page.locator("summary", has_text="reward").first.click()
+    choice = page.locator("#stored-reward")
+    expect(choice).not_to_contain_text("needle")
+    page.get_by_label("Find a version of a reward scheme").fill("need")
+    expect(page.locator("[data-found]").first).to_have_text("1 found")
+    choice.select_option(oldest.pk)
+    expect(page.locator("#stored-reward-hint")).to_have_text("This is version 1 as it is stored.")
+
+
+def test_a_list_is_narrowed_by_the_keyboard_alone(visit, project, owner) -> None:
+    for n in range(60):
+        Dataset.objects.create(project=project, name=f"hay {n:02}", kind="tasks")
+    needle = Dataset.objects.create(project=project, name="the needle", kind="pairs")
+    page = visit(owner, reverse("datasets", args=[project.pk]))
+    rows = page.locator("#list tr[data-row]")
+    expect(rows).to_have_count(50)
+    page.keyboard.press("/")
+    page.keyboard.type("needle")
+    expect(rows).to_have_count(1)
+    assert "q=needle" in page.url
+    page.reload()
+    expect(rows).to_have_count(1)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/datasets/{needle.pk}/")
+    page.goto(reverse("datasets", args=[project.pk]))
+    page.get_by_role("link", name="Next page").click()
+    expect(rows).to_have_count(11)
+    page.get_by_role("link", name="First page").click()
+    expect(rows).to_have_count(50)

@@ -79,7 +79,7 @@ class TableUse:
 
 @dataclass
 class Use:
-    """The largest runs first; the totals are of all runs."""
+    """The largest runs and datasets first; the totals are of all of them."""
 
     runs: list[RunUse]
     run_count: int
@@ -87,6 +87,7 @@ class Use:
     upload_bytes: int
     dataset_bytes: int
     datasets: list[DatasetUse]
+    dataset_count: int
     tables: list[TableUse]
     export_bytes: int
     waiting: int  # files of deleted runs that still lie there
@@ -132,7 +133,8 @@ def use_of(project: Project, shown: int = SHOWN) -> Use:
         checkpoint_bytes=sum(one.checkpoint_bytes for one in uses.values()),
         upload_bytes=sum(one.upload_bytes for one in uses.values()),
         dataset_bytes=sum(one.bytes for one in held),
-        datasets=held,
+        datasets=held[:shown],
+        dataset_count=len(held),
         tables=tables,
         export_bytes=sum(size for _run, _job, size in files_of(project.pk)),
         waiting=Removal.objects.count(),

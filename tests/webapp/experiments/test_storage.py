@@ -16,7 +16,7 @@ from tests.webapp.support import Api, Driver, start
 from webapp import storage
 from webapp.accounts.models import AuditEntry, Membership, Project, Role, User
 from webapp.experiments import services, storage_use
-from webapp.experiments.models import Checkpoint, Job, Run, State, Upload
+from webapp.experiments.models import Checkpoint, Dataset, Job, Run, State, Upload
 from webapp.experiments.services import prune
 from webapp.experiments.services.prune import Wish
 from webapp.problems import RefusedError
@@ -256,6 +256,15 @@ def test_what_it_shows_adds_up(project: Project, owner: User, driver: Driver) ->
     assert found.measured_bytes == {"checkpoints": 214, "pool": 30}
     assert found.runs[0].pool_bytes == 30
     assert any(table.name == "experiments_run" for table in found.tables)
+
+
+def test_it_names_the_largest_datasets_and_counts_them_all(project: Project) -> None:
+    for n in range(5):
+        dataset = Dataset.objects.create(project=project, name=f"{n}", kind="tasks")
+        dataset.versions.create(number=1, blob="0" * 64, rows=1, size=10 * n)
+    found = storage_use.use_of(project, shown=2)
+    assert [one.name for one in found.datasets] == ["4", "3"]
+    assert (found.dataset_count, found.dataset_bytes) == (5, 100)
 
 
 def test_the_api_tells_and_prunes(api: Api, project: Project, driver: Driver, viewer: User) -> None:

@@ -62,6 +62,7 @@ class StorageOut(Schema):
     waiting: int
     runs: list[RunUseOut]
     datasets: list[DatasetUseOut]
+    dataset_count: int
     tables: list[TableUseOut]
     policies: list[PolicyOut]
 
