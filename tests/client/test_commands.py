@@ -181,6 +181,24 @@ def test_it_pushes_reward_schemes_as_versions(caravan: Caravan, tmp_path: Path) 
     assert caravan("rewards", "push", str(file)).exit_code == 2
 
 
+def test_lists_follow_every_page(
+    caravan: Caravan, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caravan.http.PAGE", 2)
+    made = [f"page {n}" for n in range(5)]
+    for name in made:
+        client.create_dataset(name, "tasks")
+        client.save_preset(name, Path(SMOKE).read_text())
+        client.push_reward_scheme({"name": name, "terms": [{"kind": "exact_answer"}]})
+    for command_ in ("datasets", "rewards", "recipes"):
+        names = [one["name"] for one in as_json(caravan(command_, "list", "--json"))]
+        assert [name for name in sorted(names) if name in made] == made
+    assert [one["name"] for one in client.datasets(q="PAGE 3")] == ["page 3"]
+    assert client.preset("page 0")["text"] == Path(SMOKE).read_text()
+    for name in made:
+        client.delete_preset(client.preset(name)["id"])
+
+
 def test_it_pushes_and_pulls_datasets(caravan: Caravan, tmp_path: Path) -> None:
     rows = [{"prompt": f"question {n}", "answer": "\u7b54"} for n in range(3000)]
     file = tmp_path / "rows.jsonl"
