@@ -25,6 +25,10 @@ SHOWN = 5  # findings that the figure names
 _IDS = re.compile(r"/[a-z]+_[0-9a-z]{16}|/\d+")
 _LINKS = """(selector) => [...document.querySelectorAll(selector)].map((a) => a.href)
     .filter((href) => href.startsWith(location.origin)).map((href) => href.split("#")[0])"""
+# Until scripts of the page have seen its new size.
+_TWO_FRAMES = (
+    "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+)
 _OPENERS = "#main details.menu > summary, #main [data-open-dialog]"
 _FRAME = ".sidebar-foot details.menu > summary, [data-menu]"  # the same on every page
 _KEYS = {"?": "keyboard help", "Control+k": "palette"}
@@ -120,6 +124,7 @@ def _looked_at(page: Page, with_frame: bool) -> Iterator[tuple[str, list[str]]]:
     for theme, width, rules in LOOKS:
         page.emulate_media(color_scheme=theme)
         page.set_viewport_size({"width": width, "height": 900})
+        page.evaluate(_TWO_FRAMES)
         look = f"{theme} {width}"
         yield look, _axe.findings(page, rules)
         for what in _opened(page, f"{_OPENERS}, {_FRAME}" if with_frame else _OPENERS):
