@@ -26,7 +26,7 @@ from engine.planner.timing import (
     learning_flops,
     sampling,
 )
-from engine.spec import ExperimentSpec
+from engine.spec import ExperimentSpec, RlStage
 from engine.spec.lineage import TrainedStage
 
 FP32_SPEED = 0.22  # of bf16 products: 109 of 490 GFLOP/s, measured
@@ -38,8 +38,10 @@ def own_step_time(
     """One step of a stage on trajectories of `length` tokens, all of them sampled."""
     rows, epochs = rows_of(stage), updates_of(stage)
     forward = rows * prefill(model, length).total
-    of_all = epochs * rows * learning_flops(model, length, adapters=False)
+    looking = epochs * forward if _looks_first(spec, stage, length) else 0.0
+    of_all = epochs * rows * learning_flops(model, length, adapters=False) + looking
     of_policy = epochs * rows * learning_flops(model, length, adapters=stage.lora is not None)
+    of_policy += looking
     parts: list[Part] = []
     if sampled := sampled_of(stage):
         parts += _sampling(model, spec, sampled, length)
@@ -53,6 +55,14 @@ def own_step_time(
         parts.append(_trained("teachers", teachers * forward, spec))
     parts.append(_trained("actor update", of_policy, spec))
     return StepTime(tuple(parts), apart=True)
+
+
+def _looks_first(spec: ExperimentSpec, stage: TrainedStage, length: int) -> bool:
+    """Whether an update passes over its rows once more, to see how evenly experts are used."""
+    updates = stage.minibatches if isinstance(stage, RlStage) else 1
+    tokens = rows_of(stage) * length / updates
+    several = spec.trainer.workers > 1 or tokens > spec.trainer.pack_tokens
+    return several and bool(spec.model.router_aux_weight)
 
 
 def _sampling(

@@ -335,6 +335,24 @@ def test_time_of_a_step_follows_work_cores_and_precision() -> None:
     assert pairs.parts[-1].flops == pytest.approx(update.flops)
 
 
+def test_the_balancing_loss_costs_a_forward_pass_where_it_must_look_first() -> None:
+    spec = recipe()
+    mixed = {"experts": 4, "router_aux_weight": 0.01}
+    spec = spec.model_copy(update={"model": spec.model.model_copy(update=mixed)})
+    model = plan_run(spec).model
+    rl = RlStage(prompts_per_step=4, group_size=2)
+
+    def update(workers: int, tokens: int) -> float:
+        how = {"workers": workers, "pack_tokens": tokens}
+        asked = spec.model_copy(update={"trainer": spec.trainer.model_copy(update=how)})
+        return own_step_time(model, asked, rl, 100).parts[-1].flops
+
+    one_pass = 8 * training(model, 100).total
+    looked = one_pass + 8 * prefill(model, 100).total
+    assert update(1, 800) == pytest.approx(one_pass)
+    assert update(1, 799) == update(2, 800) == pytest.approx(looked)
+
+
 def test_shorter_trajectories_take_less_time_and_no_less_memory() -> None:
     spec = recipe()
     longest, mean = plan_run(spec), plan_run(spec, mean_length=86)
