@@ -93,6 +93,7 @@ class TrainerActor:
         """Start a stage with the weights of `parent`, then take up `checkpoint`, which is of this
         stage, where one is given; its meta data. `teachers`: checkpoints that teach the stage."""
         stage = self._stage(index)
+        self._teachers = []  # those of the stage before make room
         if parent is not None:
             self.take_weights(parent)
         self._trainer.begin(stage)
