@@ -30,10 +30,17 @@ def test_answers_are_the_tasks_and_judged_questions_are_never_asked() -> None:
 @pytest.mark.parametrize("arm", opd.ARMS)
 def test_a_run_is_told_by_its_seed(arm: str) -> None:
     first = opd.run_one(TINY, arm, 3)
-    opd._prepared.cache_clear()
+    opd._base.cache_clear()
+    opd._experts.cache_clear()
     assert first == opd.run_one(TINY, arm, 3)
     assert len(first["completion"]) == len(first["experts"]) == 3
     assert len(first["divergence"]) == (0 if arm in ("base", "average") else 2)
+
+
+def test_experts_of_adapters_hold_no_copy_of_the_base() -> None:
+    whole, adapters = (opd.run_one(TINY, arm, 3)["teachers_hold"] for arm in ("opd", "lora"))
+    assert whole % 3 == adapters % 3 == 0
+    assert adapters < whole / 3
 
 
 def made_up(worst: dict[str, float], norm: float) -> Results:
