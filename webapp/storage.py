@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shutil
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -103,6 +104,13 @@ def write_run_file(run_id: str, path: str, data: bytes) -> None:
     where = f"{root}/runs/{run_id}/{path}"
     filesystem.makedirs(where.rpartition("/")[0], exist_ok=True)
     filesystem.pipe_file(where, data)
+
+
+def free_bytes() -> int | None:
+    """What is free on the disk; None where the storage is no folder of this machine."""
+    filesystem, root = _place()
+    is_local = "file" in filesystem.protocol
+    return shutil.disk_usage(root).free if is_local and filesystem.exists(root) else None
 
 
 @contextmanager

@@ -13,7 +13,19 @@ from webapp.reviews import exports, queries
 from webapp.reviews.services.exporting import Asked
 
 T = TypeVar("T")
+KEPT_FREE = 2 * 2**30  # bytes
+CHECK_EVERY = 64 * 2**20  # bytes written
 GONE = "The run whose trajectories were to be exported was deleted."
+
+
+def check_room() -> None:
+    """PostgreSQL may be on the same disk. Raises RefusedError."""
+    free = storage.free_bytes()
+    if free is not None and free < KEPT_FREE:
+        raise RefusedError(
+            f"The storage has {free / 2**30:.1f} GiB left, and exports leave {KEPT_FREE >> 30} GiB "
+            "free: prune on the Storage page, or narrow the filter."
+        )
 
 
 @dataclass
@@ -38,13 +50,16 @@ def work(working: Working) -> dict[str, Any]:
     total = queries.matching(run, wanted).count()
     working.log(f"{total} trajectories to export")
     path, size = path_of(working.job), 0
-    passed, told = Passed(), exports.Told()
+    passed, told, checked = Passed(), exports.Told(), -CHECK_EVERY
     rows = passed.over(queries.all_of(run, wanted))
     working.progress(0, total, "Writing")
     with storage.new_run_file(run.pk, path) as file:
         for piece in exports.pieces_of(rows, asked.format, told):
             file.write(piece)
             size += len(piece)
+            if size - checked >= CHECK_EVERY:
+                check_room()
+                checked = size
             done = min(max(0, passed.count - 1), total)
             working.progress(done, total, f"{size / 1e6:,.0f} MB written")
     if not Run.objects.filter(pk=run.pk).exists():

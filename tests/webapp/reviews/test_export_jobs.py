@@ -247,6 +247,16 @@ def files_of_jsonl(run: Run) -> list[bytes]:
     return next(p for p in files(run) if p.read_bytes()[:1] == b"{").read_bytes().splitlines()
 
 
+def test_it_leaves_room_on_the_disk(many: None, run: Run, owner: User, monkeypatch: Any) -> None:
+    free = storage.free_bytes()
+    assert free is not None and free > 0
+    monkeypatch.setattr(storage, "free_bytes", lambda: 2**30)
+    job = made(run, owner)
+    assert job.state == "failed" and "1.0 GiB left" in job.state_reason
+    experiments.remove_old_exports()
+    assert not files(run)
+
+
 def test_other_jobs_have_no_file(project: Project, owner: User, owned: Client) -> None:
     job = experiments.start_job(project, owner, "storage", {}, title="x")
     answer = owned.get(f"/api/v1/jobs/{job.pk}/file")
