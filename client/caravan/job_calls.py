@@ -38,6 +38,14 @@ class JobCalls(RunCalls):
         body = {"format": format, "filter": dict(filter or {})}
         return dict(self.http.post(f"/runs/{self.run_id(run)}/exports", body))
 
+    def collect_tasks(
+        self, run: str, name: str, filter: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Make a version of a dataset of tasks, by its name, of what a run's trajectories were
+        asked: the job, whose result names the version."""
+        body = {"name": name, "filter": dict(filter or {})}
+        return dict(self.http.post(f"/runs/{self.run_id(run)}/tasks", body))
+
     @contextmanager
     def job_file(self, job_id: str) -> "Iterator[httpx.Response]":
         """The file that a job made, read piece by piece."""

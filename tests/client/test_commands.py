@@ -74,6 +74,7 @@ def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
         (["trajectories", "export", "r", "--comments"], "--comments goes with"),
         (["trajectories", "export", "--trajectory", "t", "--success"], "does not go with"),
         (["trajectories", "export", "--trajectory", "t"], "no trajectory 't'"),
+        (["trajectories", "tasks", "nobody", "--name", "x"], "no run named"),
         (["checkpoints", "pull", "nobody"], "no run named"),
         (["fork", "nobody"], "no run named"),
         (["evaluate", "nobody"], "no run named"),
@@ -333,6 +334,8 @@ def test_it_starts_shows_and_stops_jobs(caravan: Caravan, tmp_path: Path) -> Non
     assert as_json(caravan(*stored))["title"].startswith("Backtest of tried on run ")
     missing = caravan(*stored[:3], "--version", "9", *stored[3:])
     assert missing.exit_code == 2 and "no version 9" in missing.stderr
+    empty = caravan("trajectories", "tasks", run["id"], "--name", "hard", "--failure")
+    assert empty.exit_code == 2 and "No stored trajectory passes" in empty.stderr
     nothing = caravan("rewards", "backtest", str(file))
     assert nothing.exit_code == 2 and "Choose runs or a dataset" in nothing.stderr
 

@@ -110,6 +110,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "queues/{pk}/dataset"): {"dataset": "datasets"},
     ("POST", "jobs/{job_id}/again"): {},
     ("POST", "runs/{run_id}/exports"): {},
+    ("POST", "runs/{run_id}/tasks"): {"name": "tasks of it"},
     ("POST", "jobs/{job_id}/cancel"): {},
     ("POST", "projects/{project_id}/storage/measure"): {},
     ("POST", "projects/{project_id}/storage/prune"): {"pools": True},

@@ -39,6 +39,7 @@ KINDS: dict[str, Kind] = {
     "prune": Kind(_("Pruning"), "webapp.experiments.pruning_job.work", Role.ADMIN),
     "storage": Kind(_("Measuring the storage"), "webapp.experiments.storage_use.measure"),
     "export": Kind(_("Export of trajectories"), "webapp.reviews.export_job.work"),
+    "collect": Kind(_("Tasks of trajectories"), "webapp.reviews.collect_job.work"),
     "backtest": Kind(_("Reward backtest"), "webapp.experiments.backtests.work"),
 }
 

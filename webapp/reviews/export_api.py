@@ -1,4 +1,5 @@
-"""REST of exports: trajectories as JSON lines, as Parquet, one of them as an HTML file."""
+"""REST of exports: trajectories as JSON lines, as Parquet, one of them as an HTML file, and their
+tasks as a dataset."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
@@ -40,6 +41,13 @@ class ExportIn(Schema):
     filter: queries.Filter = queries.Filter()
 
 
+class CollectIn(Schema):
+    """`name`: of a dataset of tasks, which is made if it is new; `filter` as of an export."""
+
+    name: str
+    filter: queries.Filter = queries.Filter()
+
+
 @router.get("/runs/{run_id}/trajectories/export", response={200: None})
 def export_trajectories(
     request: HttpRequest,
@@ -68,6 +76,15 @@ def start_export(request: HttpRequest, run_id: str, data: ExportIn) -> Any:
     actor = access.actor_of(request)
     run = access.get(Run.objects.select_related("project"), run_id, actor, Role.EDITOR)
     return Status(202, services.start_export(run, actor.user, data.filter, data.format))
+
+
+@router.post("/runs/{run_id}/tasks", response={202: JobDetailOut})
+def collect_tasks(request: HttpRequest, run_id: str, data: CollectIn) -> Any:
+    """Make a version of a dataset of tasks of what these trajectories were asked, each task once:
+    a job, whose result names the version."""
+    actor = access.actor_of(request)
+    run = access.get(Run.objects.select_related("project"), run_id, actor, Role.EDITOR)
+    return Status(202, services.start_collecting(run, actor.user, data.filter, data.name))
 
 
 @router.get("/trajectories/{pk}/export", response={200: None})

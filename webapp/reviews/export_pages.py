@@ -12,7 +12,7 @@ from webapp.accounts.models import Role
 from webapp.experiments.models import Run
 from webapp.experiments.pages.run import RUNS
 from webapp.experiments.services.job_files import EXPORTS_KEPT
-from webapp.pages import page_of, show
+from webapp.pages import page_of, show, tell
 from webapp.problems import RefusedError, invalid_field
 from webapp.reviews import queries, services
 from webapp.reviews.pages import given_filter
@@ -48,6 +48,22 @@ def start(request: HttpRequest, run: Run) -> HttpResponse:
     wanted, format = _asked(request)
     user = access.actor_of(request).user
     return redirect("job", services.start_export(run, user, wanted, format).pk)
+
+
+@require_POST
+@page_of(RUNS, Role.EDITOR)
+def collect(request: HttpRequest, run: Run) -> HttpResponse:
+    """Make a dataset of the tasks of what the Trajectories tab shows."""
+    user = access.actor_of(request).user
+    wanted, problem = given_filter(request)
+    try:
+        if problem:
+            raise RefusedError(problem)
+        job = services.start_collecting(run, user, wanted, request.POST.get("name", ""))
+    except RefusedError as refused:
+        tell(request, refused)
+        return redirect("run_trajectories", run.pk)
+    return redirect("job", job.pk)
 
 
 def _asked(request: HttpRequest) -> tuple[queries.Filter, exporting.Format]:

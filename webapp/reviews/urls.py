@@ -16,6 +16,7 @@ urlpatterns = [
     path("runs/<str:pk>/live/<str:trajectory>/", pages.live_episode, name="live_episode"),
     path("runs/<str:pk>/export", export_pages.page, name="run_export"),
     path("runs/<str:pk>/export/start", export_pages.start, name="run_export_start"),
+    path("runs/<str:pk>/tasks", export_pages.collect, name="run_tasks"),
     path("trajectories/compare", pages.compare, name="trajectories_compare"),
     path("trajectories/<str:pk>/", pages.replay, name="replay"),
     path("projects/<str:pk>/search/", search_pages.page, name="search"),

@@ -1,4 +1,4 @@
-"""`caravan trajectories export`."""
+"""`caravan trajectories export` and `tasks`."""
 
 import json
 import sys
@@ -17,7 +17,16 @@ from caravan.text import lines_of, plain
 if TYPE_CHECKING:
     from caravan.client import Client
 
-app = group("trajectories", "Export trajectories.")
+app = group("trajectories", "Export trajectories, or make a dataset of their tasks.")
+
+Purpose = Annotated[str | None, typer.Option(help="train, evaluate or demonstration.")]
+Category = Annotated[str | None, typer.Option(help="For example: 3 hops.")]
+Success = Annotated[
+    bool | None, typer.Option("--success/--failure", help="Only those that did, or did not.")
+]
+MinReward = Annotated[float | None, typer.Option(help="Reward at least.")]
+MaxReward = Annotated[float | None, typer.Option(help="Reward at most.")]
+OfAttempt = Annotated[int | None, typer.Option(min=1, help="Of one attempt.")]
 
 
 class Format(StrEnum):
@@ -36,14 +45,12 @@ def export(
     ] = Format.JSONL,
     comments: Annotated[bool, typer.Option("--comments", help="On the page, too.")] = False,
     to: Annotated[Path | None, typer.Option(help="A new file; stdout if left out.")] = None,
-    purpose: Annotated[str | None, typer.Option(help="train, evaluate or demonstration.")] = None,
-    category: Annotated[str | None, typer.Option(help="For example: 3 hops.")] = None,
-    success: Annotated[
-        bool | None, typer.Option("--success/--failure", help="Only those that did, or did not.")
-    ] = None,
-    min_reward: Annotated[float | None, typer.Option(help="Reward at least.")] = None,
-    max_reward: Annotated[float | None, typer.Option(help="Reward at most.")] = None,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Of one attempt.")] = None,
+    purpose: Purpose = None,
+    category: Category = None,
+    success: Success = None,
+    min_reward: MinReward = None,
+    max_reward: MaxReward = None,
+    attempt: OfAttempt = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the stored trajectories of a run, or one of them, each with its tokens."""
@@ -71,6 +78,40 @@ def export(
                 return
             count, unreadable = _write(lines_of(answer.iter_bytes()), to)
     _told(to, count, unreadable, as_json)
+
+
+@command(app)
+def tasks(
+    run: Annotated[str, typer.Argument(help="Its id, or its name.")],
+    name: Annotated[str, typer.Option(help="Of the dataset; made if it is new.")],
+    purpose: Purpose = None,
+    category: Category = None,
+    success: Success = None,
+    min_reward: MinReward = None,
+    max_reward: MaxReward = None,
+    attempt: OfAttempt = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a dataset of the tasks of a run's trajectories, each once: --failure for those it failed
+    at. A run can train on it, or be judged by it."""
+    wanted = {
+        "purpose": purpose,
+        "category": category,
+        "success": success,
+        "min_reward": min_reward,
+        "max_reward": max_reward,
+        "attempt": attempt,
+    }
+    narrowing = {name: value for name, value in wanted.items() if value is not None}
+    with connect() as client:
+        job = client.collect_tasks(run, name, narrowing)["id"]
+        if code := follow(client, job):
+            raise typer.Exit(code)
+        made = client.job(job)["result"]
+    if as_json:
+        emit(made)
+    else:
+        print(f"{name} version {made['number']}, {made['version']}: {made['rows']:,} rows.")
 
 
 def _by_job(

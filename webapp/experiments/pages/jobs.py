@@ -47,8 +47,7 @@ def listing(request: HttpRequest, project: Project) -> HttpResponse:
 def one(request: HttpRequest, job: Job) -> HttpResponse:
     kind = KINDS.get(job.kind)
     role = access.actor_of(request).role_in(job.project_id)
-    page = RESULT_PAGES.get(job.kind)
-    result_url = reverse(page, args=[job.pk]) if page and job.result is not None else None
+    result_url = _result_url(job)
     if result_url and is_fragment(request):  # who watched it to its end wants to see what came
         return HttpResponse(headers={"HX-Redirect": result_url})
     context = {
@@ -60,6 +59,16 @@ def one(request: HttpRequest, job: Job) -> HttpResponse:
         "can_repeat": kind is not None and role is not None and role.rank >= kind.role.rank,
     }
     return show(request, "experiments/job.html", context, "experiments/job_body.html")
+
+
+def _result_url(job: Job) -> str | None:
+    """The page of its result; None where that stands on the job's own."""
+    if job.result is None:
+        return None
+    if job.kind == "collect":
+        return f"{reverse('dataset', args=[job.result['dataset']])}?version={job.result['number']}"
+    page = RESULT_PAGES.get(job.kind)
+    return reverse(page, args=[job.pk]) if page else None
 
 
 @require_POST

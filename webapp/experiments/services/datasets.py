@@ -65,7 +65,7 @@ ROWS: dict[str, TypeAdapter[Any]] = {
 
 
 @transaction.atomic
-def create_dataset(project: Project, user: User, name: str, kind: str) -> Dataset:
+def create_dataset(project: Project, user: User | None, name: str, kind: str) -> Dataset:
     name = name.strip()
     if not 1 <= len(name) <= 80:
         raise invalid_field("name", f"A dataset's name has 1 to 80 characters, not {len(name)}.")

@@ -1,5 +1,6 @@
 """Every write of reviews. Index rows of trajectories are written by ingest."""
 
+from webapp.reviews.services.collecting import start_collecting
 from webapp.reviews.services.comments import (
     add_comment,
     delete_comment,
@@ -49,6 +50,7 @@ __all__ = [
     "refusal",
     "release",
     "resolve_comment",
+    "start_collecting",
     "start_export",
     "withdraw",
 ]
