@@ -109,8 +109,9 @@ def offered(actor: Actor, project: Project, text: str) -> dict[str, dict[str, An
 def _named(text: str) -> set[str]:
     """What the stages of a spec's text, and its evaluations, name as their datasets."""
     data = spec_text.data_of(text) if len(text) <= spec_text.MAX_SPEC else None
-    stages = data.get("stages") if isinstance(data, dict) else None
-    parts = [*stages, data.get("evaluation")] if isinstance(stages, list) else []
+    data = data if isinstance(data, dict) else {}
+    stages = data.get("stages")
+    parts = [*(stages if isinstance(stages, list) else []), data.get("evaluation")]
     found = [one.get("dataset") for one in parts if isinstance(one, dict)]
     return {one for one in found if isinstance(one, str) and "\0" not in one}
 
