@@ -9,6 +9,8 @@ const HALF = 14; // px on both sides of an axis in which it is dragged
 const CLICK = 0.015; // a shorter span is a click, which frees the axis
 const STEP = 0.05; // of the axis, by arrow key where values are many
 const MANY = 25;
+const DIGITS = 6; // of a share in the address
+const NEAR = 1e-6; // more than these digits round off: a run at the end of a span stays in it
 
 export class Brushes {
   /** @param {string} text as `text()` gives it @param {Set<string>} names of the axes */
@@ -26,7 +28,7 @@ export class Brushes {
   }
 
   text() {
-    return [...this.spans].map(([name, [low, high]]) => `${name}:${Number(low.toFixed(3))}:${Number(high.toFixed(3))}`).join(";");
+    return [...this.spans].map(([name, [low, high]]) => `${name}:${Number(low.toFixed(DIGITS))}:${Number(high.toFixed(DIGITS))}`).join(";");
   }
 
   clear() {
@@ -43,7 +45,7 @@ export class Brushes {
   keep(at) {
     for (const [name, [low, high]] of this.spans) {
       const share = at(name);
-      if (share === null || share < low - 1e-9 || share > high + 1e-9) return false;
+      if (share === null || share < low - NEAR || share > high + NEAR) return false;
     }
     return true;
   }
@@ -109,8 +111,8 @@ function moved(span, end, key, steps) {
   const few = steps.length <= MANY;
   /** @type {number | undefined} */
   let next;
-  if (key === "ArrowUp") next = few ? steps.find((step) => step > now + 1e-6) ?? 1 : Math.min(1, now + STEP);
-  if (key === "ArrowDown") next = few ? [...steps].reverse().find((step) => step < now - 1e-6) ?? 0 : Math.max(0, now - STEP);
+  if (key === "ArrowUp") next = few ? steps.find((step) => step > now + NEAR) ?? 1 : Math.min(1, now + STEP);
+  if (key === "ArrowDown") next = few ? [...steps].reverse().find((step) => step < now - NEAR) ?? 0 : Math.max(0, now - STEP);
   if (key === "Home") next = 0;
   if (key === "End") next = 1;
   if (next === undefined) return undefined;
