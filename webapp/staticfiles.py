@@ -1,10 +1,15 @@
-"""Static files: hashed names (also inside ES modules), and what installed packages bring."""
+"""Static files: hashed names (also inside ES modules), what modules import, and what installed
+packages bring."""
 
 import importlib.util
+import posixpath
+import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from django.contrib.staticfiles import finders
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
 from whitenoise.storage import CompressedManifestStaticFilesStorage
@@ -14,6 +19,23 @@ VENDOR = {
     "vendor/plotly.min.js": ("plotly", "package_data/plotly.min.js"),
     "vendor/htmx-2.min.js": ("django_htmx", "static/django_htmx/htmx-2.min.js"),
 }
+_IMPORTED = re.compile(r"""^(?:import|export)\s[^;]*?["'](\.{1,2}/[^"']+)["'];""", re.MULTILINE)
+
+
+@cache
+def imported(name: str) -> tuple[str, ...]:
+    """The modules that an ES module imports, at any depth, those of its own first."""
+    found: dict[str, None] = {name: None}
+    for one in (names := [name]):
+        path = finders.find(one)
+        assert path is not None, f"there is no static file {one}"
+        folder = posixpath.dirname(one)
+        for relative in _IMPORTED.findall(Path(path).read_text()):
+            other = posixpath.normpath(posixpath.join(folder, relative))
+            if other not in found:
+                found[other] = None
+                names.append(other)
+    return tuple(found)[1:]
 
 
 class ManifestStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]

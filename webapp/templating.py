@@ -5,12 +5,13 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from django import template
 from django.http import QueryDict
 from django.templatetags.static import static
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext_lazy
@@ -19,6 +20,7 @@ from webapp.accounts import saved_views
 from webapp.experiments.models import Job, Run
 from webapp.markdown import render_markdown
 from webapp.monitoring.headline import metric_named
+from webapp.staticfiles import imported
 
 register = template.Library()
 
@@ -34,6 +36,16 @@ def icon(name: str) -> SafeString:
         static("img/icons.svg"),
         name,
     )
+
+
+@register.simple_tag
+@cache  # names of static files do not change while a process runs
+def module(name: str) -> SafeString:
+    """An ES module with all that it imports asked for at once, not file after file."""
+    preloads = format_html_join(
+        "", '<link rel="modulepreload" href="{}">', ((static(one),) for one in imported(name))
+    )
+    return preloads + format_html('<script type="module" src="{}"></script>', static(name))
 
 
 STATE_LABELS = {
