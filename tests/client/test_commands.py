@@ -81,7 +81,7 @@ def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
         (["try", "nobody"], "no run named"),
         (["try", "ckp_0"], "no checkpoint 'ckp_0'"),
         (["rewards", "show", "nothing"], "no reward scheme 'nothing'"),
-        (["rewards", "push", "absent.yaml"], "absent.yaml: No such file"),
+        (["rewards", "push", "absent.yaml"], "no file absent.yaml"),
         (["datasets", "pull", "nothing"], "no dataset 'nothing'"),
         (["tokens", "revoke", "nothing"], "no token 'nothing' of yours"),
         (["recipes", "show", "nothing"], "no preset 'nothing'"),

@@ -45,7 +45,7 @@ def test_it_names_what_is_wrong_in_the_file(caravan: Caravan, tmp_path: Path) ->
     assert refused.exit_code == 2
     assert "no position" in json.loads(refused.stderr)["error"]
     file.write_text("- a list")
-    assert "is no sweep" in caravan("sweep", "create", str(file)).stderr
+    assert "must be a mapping with recipe or spec" in caravan("sweep", "create", str(file)).stderr
     assert "no sweep 'nothing'" in caravan("sweep", "show", "nothing").stderr
 
 

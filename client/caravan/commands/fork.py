@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from caravan.commands.dry_run import tried
-from caravan.commands.launch import DryRun, Overrides, Tags, override, read_file
+from caravan.commands.launch import DryRun, Overrides, Tags, override
 from caravan.commands.shared import AsJson, RunArgument, command, connect, emit
 from caravan.commands.watch import follow
 from caravan.text import one_line
+from caravan.yaml_files import read_text
 
 if TYPE_CHECKING:
     from caravan.client import Client
@@ -42,7 +43,7 @@ def fork(
         chosen = choose_checkpoint(client, client.run_id(run), checkpoint)
         new = client.fork(
             chosen["id"],
-            spec=read_file(spec) if spec is not None else None,
+            spec=read_text(spec) if spec is not None else None,
             overrides=dict(override(given) for given in overrides),
             name=name,
             notes=notes,

@@ -12,6 +12,7 @@ from caravan.commands.shared import AsJson, Project, command, connect, emit
 from caravan.commands.watch import follow
 from caravan.errors import RefusedError
 from caravan.text import one_line
+from caravan.yaml_files import read_text
 
 Tags = Annotated[list[str], typer.Option("--tag", help="May be given several times.")]
 Overrides = Annotated[
@@ -76,17 +77,7 @@ def _file(recipe: str) -> str | None:
     path = Path(recipe)
     if not (path.suffix in (".yaml", ".yml", ".json") or "/" in recipe or path.exists()):
         return None
-    return read_file(path, "name one, or a recipe of the server (`caravan recipes`)")
-
-
-def read_file(path: Path, hint: str = "name a file with a spec in YAML") -> str:
-    """The text of a file. Raises RefusedError."""
-    try:
-        return path.read_text("utf-8")
-    except FileNotFoundError:
-        raise RefusedError(f"There is no file {path}: {hint}.") from None
-    except UnicodeDecodeError:
-        raise RefusedError(f"{path} is no text in UTF-8.") from None
+    return read_text(path, "name one, or a recipe of the server (`caravan recipes`)")
 
 
 def override(given: str) -> tuple[str, Any]:

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from caravan.commands.launch import read_file
 from caravan.commands.shared import AsJson, Project, command, connect, emit, show, since
+from caravan.yaml_files import read_text
 
 app = typer.Typer(
     name="recipes",
@@ -45,7 +45,7 @@ def save(
     as_json: AsJson = False,
 ) -> None:
     """Save a file as a preset that everybody in the project can launch."""
-    text = read_file(file)
+    text = read_text(file)
     with connect() as client:
         saved = client.save_preset(name, text, project, replace=replace)
     if as_json:

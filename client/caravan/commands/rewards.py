@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from caravan.commands.jobs import follow
 from caravan.commands.shared import (
@@ -19,6 +18,7 @@ from caravan.commands.shared import (
     since,
 )
 from caravan.errors import RefusedError
+from caravan.yaml_files import read_mapping
 
 app = group("rewards", "List reward schemes, show one, push a new version, backtest one.")
 FIELDS = ("budget", "cache", "ngram")  # that a term may have besides its weight
@@ -128,13 +128,7 @@ def _version_id(scheme: dict[str, Any], number: int | None) -> str:
 
 
 def _definition(file: Path) -> dict[str, Any]:
-    try:
-        definition = yaml.safe_load(file.read_text("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RefusedError(f"{file} is no YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(definition, dict):
-        raise RefusedError(f"{file} must be a mapping with `name` and `terms`.")
-    return definition
+    return read_mapping(file, "name a file with a reward scheme in YAML", "`name` and `terms`")
 
 
 def _show_backtest(found: dict[str, Any]) -> None:

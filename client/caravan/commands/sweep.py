@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
-from caravan.commands.launch import read_file
 from caravan.commands.shared import (
     AsJson,
     Project,
@@ -18,8 +16,8 @@ from caravan.commands.shared import (
     show,
     since,
 )
-from caravan.errors import RefusedError
 from caravan.text import one_line
+from caravan.yaml_files import read_mapping, read_text
 
 app = group("sweep", "Vary fields of a spec over many runs: create, list, show, stop.")
 SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="Its id, or its name.")]
@@ -134,15 +132,10 @@ def _control(sweep: str, action: str, as_json: bool) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     """What a sweep's file says. `spec: FILE.yaml` names the file of a spec, beside it."""
-    try:
-        data = yaml.safe_load(read_file(path, "name a file with a sweep in YAML"))
-    except yaml.YAMLError as error:
-        raise RefusedError(f"{path} is no valid YAML: {error}") from None
-    if not isinstance(data, dict):
-        raise RefusedError(f"{path} is no sweep: it is a mapping of recipe or spec, space, ...")
+    data = read_mapping(path, "name a file with a sweep in YAML", "recipe or spec, space, ...")
     spec = data.get("spec")
     if isinstance(spec, str) and "\n" not in spec and spec.endswith((".yaml", ".yml", ".json")):
-        data["spec"] = read_file(path.parent / spec)
+        data["spec"] = read_text(path.parent / spec)
     return data
 
 
