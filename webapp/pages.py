@@ -32,13 +32,7 @@ def page_of(queryset: QuerySet[Any], role: Role = Role.VIEWER) -> Callable[[View
             request.page_project = project  # type: ignore[attr-defined]
             if request.session.get("project") != project.pk:
                 request.session["project"] = project.pk
-            try:
-                response = view(request, found, **kwargs)
-            except RefusedError as refused:
-                response = _refusal(request, refused)
-            except (DataError, UnicodeEncodeError):
-                said = _("A value cannot be stored: a text with a NUL or half a character.")
-                response = _refusal(request, RefusedError(said))
+            response = view(request, found, **kwargs)
             patch_vary_headers(response, ["HX-Request", "Cookie"])
             return response
 
@@ -47,9 +41,24 @@ def page_of(queryset: QuerySet[Any], role: Role = Role.VIEWER) -> Callable[[View
     return decorate
 
 
-def _refusal(request: HttpRequest, refused: RefusedError) -> HttpResponse:
-    """Of what no form on the page asks for: an address that somebody wrote, for example."""
-    return render(request, "refused.html", {"refused": refused}, status=refused.status)
+class Refusals:
+    """Middleware: what no form on a page asks for, such as an address that somebody wrote, is
+    refused with a page that says why."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self._get_response(request)
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if isinstance(error, DataError | UnicodeEncodeError):
+            error = RefusedError(
+                _("A value cannot be stored: a text with a NUL or half a character.")
+            )
+        if not isinstance(error, RefusedError):
+            return None
+        return render(request, "refused.html", {"refused": error}, status=error.status)
 
 
 def project_of(found: Model) -> Project:

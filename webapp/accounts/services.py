@@ -288,6 +288,7 @@ def set_theme(user: User, theme: str) -> None:
     User.objects.filter(pk=user.pk).update(theme=theme)
 
 
+@transaction.atomic
 def set_display_name(user: User, name: str) -> None:
     name = name.strip()
     if len(name) > 80:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from tests.webapp.support import Api
@@ -214,3 +214,9 @@ def test_the_commands_of_the_stack(capsys: Any, tmp_path: Any, settings: Any) ->
     assert credentials.find_api_token(first["token"]) is None
     assert credentials.is_sampler_token(output("sampler_token", capsys=capsys))
     call_command("prune")
+
+
+def test_a_name_that_cannot_be_stored_is_refused_with_a_page(page: Client) -> None:
+    answer = page.post("/account/", {"display_name": "a\0b"})
+    assert answer.status_code == 422
+    assert b"A value cannot be stored" in answer.content
