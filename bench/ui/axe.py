@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 
-from playwright.sync_api import Page
+from playwright.sync_api import Error, Page
 
 from bench import _axe
 from bench.figures import Figure, Options
@@ -100,9 +100,14 @@ def _crawl(place: Place, page: Page) -> Iterator[str]:
 
 
 def _opens(place: Place, page: Page, address: str) -> bool:
-    """Whether it is a page, which is shown then."""
+    """Whether it is a page, which is shown then, and no file."""
     page.set_viewport_size({"width": LOOKS[0][1], "height": 900})
-    answer = page.goto(place.url + address)
+    try:
+        answer = page.goto(place.url + address)
+    except Error as error:
+        if "Download is starting" not in str(error):
+            raise
+        return False
     if answer is None or "html" not in answer.headers.get("content-type", ""):
         return False
     page.wait_for_load_state("networkidle")
