@@ -73,5 +73,6 @@ def states(world: dict[str, str], others: list[Any]) -> dict[str, str]:
         "compare, config": f"/projects/{project}/compare/?runs={runs}&part=config",
         "launch, a recipe": f"/projects/{project}/launch/?recipe=smoke",
         "launch, a clone": f"/projects/{project}/launch/?clone={run}",
+        "export, much": f"/runs/{others[0].pk}/export",
         "trajectories side by side": f"/trajectories/compare?a={trajectory}&b={trajectory}",
     }

@@ -13,7 +13,7 @@ from bench._axe import COLOURS, findings
 from tests.browser.conftest import aside
 from tests.browser.pages import every_page, furnished, states
 from webapp.accounts.models import Project, User
-from webapp.reviews.services import exporting
+from webapp.reviews.models import Trajectory
 
 pytestmark = pytest.mark.browser
 
@@ -27,11 +27,12 @@ TWICE = """() => [...document.querySelectorAll("[id]")].map((node) => node.id)
 
 
 @pytest.fixture
-def addresses(project: Project, owner: User, played, monkeypatch) -> dict[str, str]:
+def addresses(project: Project, owner: User, played) -> dict[str, str]:
     """{what it is: address} of every page, and of states of pages that have an address."""
-    monkeypatch.setattr(exporting, "MOST_SENT", 0)  # what is sent at once has no page
     driver, other = played(number=5), played(steps=8, number=2).run
     world = aside(furnished, project, owner, driver)
+    # So much that exporting it has a page: what is little is sent at once.
+    assert aside(Trajectory.objects.filter(run=other).update, length=2**25)
     return aside(every_page, owner, world) | states(world, [other])
 
 
