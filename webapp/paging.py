@@ -3,7 +3,7 @@
 import base64
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from django.core.exceptions import ValidationError
@@ -67,9 +67,14 @@ def decode_cursor(cursor: str, count: int) -> list[Any]:
             raise ValueError
         if any(v is None or isinstance(v, list) or "\0" in str(v) for v in values):
             raise ValueError
-        return [datetime.fromisoformat(v["t"]) if isinstance(v, dict) else v for v in values]
-    except (ValueError, KeyError, TypeError):
+        return [_moment(v["t"]) if isinstance(v, dict) else v for v in values]
+    except (ValueError, KeyError, TypeError, OverflowError):
         raise wrong_cursor() from None
+
+
+def _moment(text: str) -> datetime:
+    """In UTC, which the ends of the calendar in other zones are beyond: OverflowError."""
+    return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def wrong_cursor() -> RefusedError:
