@@ -220,3 +220,15 @@ def test_a_name_that_cannot_be_stored_is_refused_with_a_page(page: Client) -> No
     answer = page.post("/account/", {"display_name": "a\0b"})
     assert answer.status_code == 422
     assert b"A value cannot be stored" in answer.content
+
+
+@pytest.mark.parametrize("days", ["9223372036854775808", "x", "8", "-1"])
+def test_a_token_of_a_time_that_is_not_offered_is_not_made(
+    page: Client, project: Project, days: str
+) -> None:
+    path = f"/projects/{project.pk}/team/tokens"
+    answer = page.post(path, {"name": "mine", "days": days}, follow=True)
+    assert b"one of the times that are offered" in answer.content
+    assert not ApiToken.objects.exists()
+    assert page.post(path, {"name": "mine", "days": "7"}).status_code == 200
+    assert ApiToken.objects.get().expires_at is not None

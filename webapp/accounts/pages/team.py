@@ -110,14 +110,15 @@ def change_member(request: HttpRequest, project: Project, member: int) -> HttpRe
 @page_of(Project.objects.all())
 def create_token(request: HttpRequest, project: Project) -> HttpResponse:
     days = request.POST.get("days", "")
-    expires = timezone.now() + timedelta(days=int(days)) if days.isdecimal() else None
     try:
+        if days not in ("", *map(str, TOKEN_DAYS)):
+            raise RefusedError("A token lives for one of the times that are offered.")
         _token, text = services.create_token(
             access.actor_of(request).user,
             request.POST.get("name", ""),
             project=project if request.POST.get("only") else None,
             scope=request.POST.get("scope", "read"),
-            expires_at=expires,
+            expires_at=timezone.now() + timedelta(days=int(days)) if days else None,
         )
     except RefusedError as refused:
         tell(request, refused)
