@@ -107,6 +107,7 @@ def _opens(place: Place, page: Page, address: str) -> bool:
     except Error as error:
         if "Download is starting" not in str(error):
             raise
+        page.goto("about:blank")  # else the end of the download ends the next navigation
         return False
     if answer is None or "html" not in answer.headers.get("content-type", ""):
         return False
