@@ -58,8 +58,8 @@ def fetch_tasks(attempt: Attempt, index: int, version: str) -> dict[str, Any] | 
         return None
     made = own_tasks.make(attempt.storage, attempt.spec, version)
     said = stored_rows.told(made)
-    needed = 2 if version == attempt.spec.evaluation.dataset else 1  # a held-out one, a quick one
-    if made["rows_used"] < needed:
-        raise StoredRowsError(f"Stage {index} needs at least {needed} tasks: {said}")
+    if made["rows_used"] < (needed := own_tasks.needed(attempt.spec, version)):
+        number = "one task" if needed == 1 else "two tasks, a held-out one and a quick one"
+        raise StoredRowsError(f"Stage {index} needs at least {number}: {said}")
     attempt.reporter.log(said, level="warning" if made["rows_refused"] else "info")
     return made

@@ -41,11 +41,9 @@ class Pending:
 
 
 def scheduled(attempt: Attempt, tasks: str) -> EvaluationPlan:
-    """How the evaluations of training are played; `tasks`: held_out or quick. A dry run of a fork
-    has all of its parent's tasks, and plays a few of them."""
+    """How the evaluations of training are played; `tasks`: held_out or quick."""
     plan = attempt.spec.evaluation
-    number = JUDGED if attempt.rehearses else None
-    return EvaluationPlan(tasks, plan.trials, plan.temperature, number=number)
+    return EvaluationPlan(tasks, plan.trials, plan.temperature, number=_at_most(attempt))
 
 
 def plan_of(attempt: Attempt, index: int, stage: EvaluateStage) -> EvaluationPlan:
@@ -58,11 +56,17 @@ def plan_of(attempt: Attempt, index: int, stage: EvaluateStage) -> EvaluationPla
         stage.trials,
         stage.temperature,
         tuple(stage.hops) if stage.hops else None,
-        stage.number,
+        _at_most(attempt, stage.number),
         "evaluate/" if trains else "eval/",
         stage.position,
         (stage.question or "", stage.answer or "") if asked else None,
     )
+
+
+def _at_most(attempt: Attempt, number: int | None = None) -> int | None:
+    """So many of the tasks are played, None: all. A dry run of a fork has all of its parent's, and
+    plays a few of them."""
+    return min(number or JUDGED, JUDGED) if attempt.rehearses else number
 
 
 def start(attempt: Attempt, plan: EvaluationPlan, index: int, step: int) -> Pending:

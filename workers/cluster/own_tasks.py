@@ -9,7 +9,6 @@ from typing import Any
 
 from engine.environments.protocol import Task
 from engine.spec import EvaluateStage, ExperimentSpec
-from engine.spec.experiment import Stage
 from engine.spec.sampled import SampledStage
 from workers.cluster import stored_rows, synthesised
 from workers.cluster.storage import RunStorage
@@ -41,7 +40,7 @@ def split(tasks: Sequence[Task], spec: ExperimentSpec) -> tuple[list[Task], list
     the `evaluation.quick_tasks` after them. Where there are fewer, both have their share; where no
     stage plays quick ones, there are none."""
     final, quick = spec.evaluation.tasks, spec.evaluation.quick_tasks
-    if not any(_plays_quick(stage) for stage in spec.stages):
+    if not _plays_quick(spec):
         quick = 0
     elif len(tasks) < final + quick:
         share = round(len(tasks) * quick / (final + quick))
@@ -50,9 +49,16 @@ def split(tasks: Sequence[Task], spec: ExperimentSpec) -> tuple[list[Task], list
     return list(tasks[:final]), list(tasks[final : final + quick])
 
 
-def _plays_quick(stage: Stage) -> bool:
-    return isinstance(stage, SampledStage) or (
-        isinstance(stage, EvaluateStage) and stage.tasks == "quick"
+def needed(spec: ExperimentSpec, version: str) -> int:
+    """The fewest tasks of a version with which no set that the run plays is empty."""
+    return 2 if version == spec.evaluation.dataset and _plays_quick(spec) else 1
+
+
+def _plays_quick(spec: ExperimentSpec) -> bool:
+    return any(
+        isinstance(stage, SampledStage)
+        or (isinstance(stage, EvaluateStage) and stage.tasks == "quick")
+        for stage in spec.stages
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from engine.spec import EvaluateStage, ExperimentSpec, RlStage, SftStage, SynthesiseStage
+from engine.spec.dry_run import JUDGED
 from tests.engine.evaluation.samples import outcomes
 from workers.cluster import judging
 from workers.cluster.attempt import Attempt, Position, final_file
@@ -55,3 +56,14 @@ def test_a_stage_names_the_one_task_that_it_plays(tmp_path):
     asked = EvaluateStage(question="Where?", answer="Here")
     plan = judging.plan_of(attempt_of(storage, [asked]), 1, asked)
     assert (plan.position, plan.own) == (None, ("Where?", "Here"))
+
+
+@pytest.mark.parametrize(("asked", "played"), [(None, JUDGED), (4, 4), (50, JUDGED)])
+def test_a_dry_run_plays_a_few_of_the_tasks_that_a_fork_has_of_its_parent(tmp_path, asked, played):
+    stage = EvaluateStage(number=asked)
+    attempt = attempt_of(RunStorage(str(tmp_path)), [SftStage(), stage])
+    assert judging.plan_of(attempt, 2, stage).number == asked
+    assert judging.scheduled(attempt, "quick").number is None
+    attempt.rehearses = True
+    assert judging.plan_of(attempt, 2, stage).number == played
+    assert judging.scheduled(attempt, "quick").number == JUDGED

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from engine.environments.protocol import Task
 from engine.spec import (
     EnvironmentSpec,
+    EvaluateStage,
     EvaluationSpec,
     ExperimentSpec,
     RlStage,
@@ -105,6 +106,20 @@ def test_the_two_sets_that_judge_have_no_task_in_common(count: int, tasks: int, 
     assert len(final) + len(during) == min(count, tasks + quick)
     if count < tasks + quick:
         assert abs(len(during) - count * quick / (tasks + quick)) <= 1
+
+
+def test_one_task_is_enough_for_a_run_that_plays_no_quick_ones(storage):
+    put(storage, {"prompt": PROMPT, "answer": "x"})
+    trains = spec(EvaluationSpec(dataset=VERSION))
+    judges = trains.model_copy(update={"stages": [SynthesiseStage(), EvaluateStage()]})
+    quick = EvaluateStage(tasks="quick")
+    both = judges.model_copy(update={"stages": [SynthesiseStage(), quick]})
+    found = [own_tasks.needed(one, VERSION) for one in (trains, judges, both)]
+    assert found == [2, 1, 2]
+    assert own_tasks.needed(trains, OTHER) == 1  # that it trains on
+    own_tasks.make(storage, judges, VERSION)
+    assert [one.prompt for one in own_tasks.judged(storage, judges, "held_out")] == [PROMPT]
+    assert own_tasks.judged(storage, judges, "quick") == []
 
 
 def test_a_run_is_judged_by_the_tasks_of_its_evaluation_s_dataset(storage):
