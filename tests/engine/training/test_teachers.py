@@ -189,7 +189,7 @@ def test_teachers_share_one_copy_where_the_students_weights_move(run: Path, expe
     before = weights_digest(found[0].model)
     opd_step(student, found, groups)
     assert weights_digest(found[0].model) == before  # the student's step moved no teacher
-    assert all(float(grad.abs().sum()) >= 0 for grad in gradients(student).values())
+    assert any(bool(grad.any()) for grad in gradients(student).values())
 
 
 def test_adapters_of_other_weights_are_held_whole_with_a_word(run: Path, experts: int) -> None:
