@@ -157,6 +157,10 @@ def test_a_run_trains_on_tasks_and_is_judged_by_others(
     for name in ("run_config", "run_lineage"):
         shown = page.get(reverse(name, args=[run.pk])).content.decode()
         assert "evaluations" in shown and "stage 1" in shown
+    address = f"datasets/{judged.dataset_id}/versions/{judged.number}/lineage"
+    assert api("GET", address).json()["learners"] == [
+        {"run_id": run.pk, "name": run.name, "stage": None}
+    ]
     shown = page.get(reverse("dataset", args=[judged.dataset_id])).content.decode()
     assert "as=evaluation" in shown and "as=rl" in shown and run.name in shown
     with pytest.raises(RefusedError, match="learned from|launched with"):

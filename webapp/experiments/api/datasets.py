@@ -112,7 +112,7 @@ class LearnerOut(Schema):
 
     run_id: str
     name: str
-    stage: int
+    stage: int | None  # null: the run's evaluations play it
 
 
 class ProvenanceOut(Schema):
