@@ -10,7 +10,7 @@ from django.db import transaction
 from webapp.accounts.models import Project, User
 from webapp.experiments.jobs import Working
 from webapp.experiments.models import Dataset, Run
-from webapp.experiments.services import add_dataset_version, create_dataset
+from webapp.experiments.services import checked_rows, create_dataset, store_version
 from webapp.problems import RefusedError
 from webapp.reviews import queries
 from webapp.reviews.bulk_reading import Read, read_many
@@ -31,7 +31,6 @@ def work(working: Working) -> dict[str, Any]:
     newest = each.distinct("task_id", "prompt").values("pk")
     rows = Trajectory.objects.filter(pk__in=newest)
     total, left_out = rows.count(), Counter[str]()
-    source: dict[str, Any] = {"kind": "trajectories", "run": run.pk, "filter": asked.filter}
 
     def lines() -> Iterator[bytes]:
         seen: set[tuple[str, str]] = set()
@@ -41,15 +40,17 @@ def work(working: Working) -> dict[str, Any]:
                 left_out[problem] += 1
             else:
                 yield _row(one)
-        if left_out:
-            source["left_out"] = dict(left_out)
 
-    note = f"Tasks of {run.name}"
+    # Before the transaction: in it the progress is seen by nobody, and a wish to stop waits.
+    checked = checked_rows(KIND, lines())
+    working.write()
+    source: dict[str, Any] = {"kind": "trajectories", "run": run.pk, "filter": asked.filter}
+    if left_out:
+        source["left_out"] = dict(left_out)
+    user, note = working.job.created_by, f"Tasks of {run.name}"
     with transaction.atomic():
-        dataset = _dataset(run.project, working.job.created_by, asked.dataset)
-        version = add_dataset_version(
-            dataset, working.job.created_by, lines(), source=source, note=note
-        )
+        dataset = _dataset(run.project, user, asked.dataset)
+        version = store_version(dataset, user, checked, source=source, note=note)
     return {
         "dataset": dataset.pk,
         "version": version.pk,

@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from webapp.accounts import access
@@ -62,7 +63,7 @@ def collect(request: HttpRequest, run: Run) -> HttpResponse:
         job = services.start_collecting(run, user, wanted, request.POST.get("name", ""))
     except RefusedError as refused:
         tell(request, refused)
-        return redirect("run_trajectories", run.pk)
+        return redirect(f"{reverse('run_trajectories', args=[run.pk])}?{request.GET.urlencode()}")
     return redirect("job", job.pk)
 
 

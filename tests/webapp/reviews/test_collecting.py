@@ -1,10 +1,14 @@
 """A dataset of the tasks of trajectories: each once, with its answer, and back to the run."""
 
 import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
+from django.db.models import QuerySet
 from django.test import Client
 from django.urls import reverse
 
@@ -17,7 +21,8 @@ from webapp.experiments import services as experiments
 from webapp.experiments.models import Dataset, Job, Run
 from webapp.experiments.queries import rows_of
 from webapp.problems import RefusedError
-from webapp.reviews import services
+from webapp.reviews import collect_job, services
+from webapp.reviews.bulk_reading import Read, read_many
 from webapp.reviews.models import Trajectory
 from webapp.reviews.queries import Filter
 from workers.control import jobs as worker
@@ -105,6 +110,40 @@ def test_trajectories_that_are_gone_are_counted(some: None, run: Run, owner: Use
     assert not Dataset.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_reads_can_be_stopped_and_leaves_nothing(
+    some: None, run: Run, owner: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = services.start_collecting(run, owner, Filter(), "hard")
+
+    def stopped_meanwhile(rows: QuerySet[Trajectory]) -> Iterator[Read]:
+        for count, one in enumerate(read_many(rows)):
+            if count == 1:  # with the first progress written
+                with ThreadPoolExecutor(1) as another:
+                    another.submit(stop).result()
+            yield one
+
+    def stop() -> None:
+        with transaction.atomic(), connection.cursor() as sql:
+            sql.execute("SET LOCAL lock_timeout = '2s'")
+            experiments.cancel_job(job.pk, owner)
+        connection.close()
+
+    monkeypatch.setattr(collect_job, "read_many", stopped_meanwhile)
+    worker.work(job.pk)
+    job.refresh_from_db()
+    assert job.state == "stopped", job.state_reason
+    assert not Dataset.objects.exists()
+
+
+def test_the_same_asked_twice_is_one_job(some: None, run: Run, owner: User) -> None:
+    first = services.start_collecting(run, owner, Filter(), "hard")
+    assert services.start_collecting(run, owner, Filter(), "hard") == first
+    assert services.start_collecting(run, owner, Filter(), "other") != first
+    experiments.cancel_job(first.pk, owner)
+    assert services.start_collecting(run, owner, Filter(), "hard") != first
+
+
 def test_the_page_starts_it_and_the_job_leads_to_the_dataset(
     some: None, run: Run, page: Client, api: Api
 ) -> None:
@@ -120,7 +159,7 @@ def test_the_page_starts_it_and_the_job_leads_to_the_dataset(
     text = page.get(link).content.decode()
     assert "tasks of trajectories" in text and run.name in text
     wrong = page.post(reverse("run_tasks", args=[run.pk]) + "?min_reward=x", {"name": "hard"})
-    assert wrong["Location"] == reverse("run_trajectories", args=[run.pk])
+    assert wrong["Location"] == reverse("run_trajectories", args=[run.pk]) + "?min_reward=x"
     answer = api("POST", f"runs/{run.pk}/tasks", {"name": "hard", "filter": {"max_reward": 0.5}})
     assert answer.status_code == 202, answer.content
     assert json.loads(answer.content)["kind"] == "collect"

@@ -26,9 +26,11 @@ from webapp.experiments.services.control import (
 )
 from webapp.experiments.services.datasets import (
     add_dataset_version,
+    checked_rows,
     create_dataset,
     delete_dataset,
     delete_dataset_version,
+    store_version,
     upload_version,
 )
 from webapp.experiments.services.deletion import delete_run, remove_leftovers
@@ -94,6 +96,7 @@ __all__ = [
     "cancel_job",
     "change_runs",
     "check_spec",
+    "checked_rows",
     "claim",
     "claim_job",
     "clear_dry_runs",
@@ -150,6 +153,7 @@ __all__ = [
     "start_prune",
     "stop",
     "storage_of",
+    "store_version",
     "submitted",
     "tried_spec",
     "try_checkpoint",

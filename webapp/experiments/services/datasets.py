@@ -4,6 +4,7 @@ import codecs
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import isfinite
 from typing import IO, Any, Literal, NoReturn
 
@@ -64,6 +65,15 @@ ROWS: dict[str, TypeAdapter[Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class CheckedRows:
+    """Rows that were found sound: compressed as a version keeps them, counted, described."""
+
+    blob: bytes
+    rows: int
+    spread: Spread
+
+
 @transaction.atomic
 def create_dataset(project: Project, user: User | None, name: str, kind: str) -> Dataset:
     name = name.strip()
@@ -89,11 +99,22 @@ def add_dataset_version(
     note: str = "",
 ) -> DatasetVersion:
     """The next version, from JSON lines. Raises RefusedError naming the wrong rows ("rows.17")."""
-    blob, rows, spread = _checked(dataset.kind, lines)
-    sha256 = hashlib.sha256(blob).hexdigest()
+    return store_version(dataset, user, checked_rows(dataset.kind, lines), source=source, note=note)
+
+
+def store_version(
+    dataset: Dataset,
+    user: User | None,
+    checked: CheckedRows,
+    *,
+    source: dict[str, Any],
+    note: str = "",
+) -> DatasetVersion:
+    """The next version, from rows of the dataset's kind."""
+    sha256 = hashlib.sha256(checked.blob).hexdigest()
     with transaction.atomic():
         lock_blob(sha256)
-        storage.put_blob(blob, sha256)
+        storage.put_blob(checked.blob, sha256)
         locked = Dataset.objects.select_for_update(no_key=True).get(pk=dataset.pk)
         locked.last_number += 1  # never one that a deleted version had
         locked.save(update_fields=["last_number"])
@@ -101,10 +122,10 @@ def add_dataset_version(
             dataset=dataset,
             number=locked.last_number,
             blob=sha256,
-            rows=rows,
-            size=len(blob),
-            categories=spread.categories,
-            difficulties=spread.difficulties,
+            rows=checked.rows,
+            size=len(checked.blob),
+            categories=checked.spread.categories,
+            difficulties=checked.spread.difficulties,
             source=source,
             note=note[:400],
             created_by=user,
@@ -116,7 +137,7 @@ def add_dataset_version(
             project=dataset.project,
             dataset=dataset.name,
             number=version.number,
-            rows=rows,
+            rows=version.rows,
         )
     return version
 
@@ -144,7 +165,8 @@ def _lines(file: IO[bytes]) -> Iterator[bytes | BadRow]:
             yield line
 
 
-def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, Spread]:
+def checked_rows(kind: str, lines: Iterable[bytes | BadRow]) -> CheckedRows:
+    """Rows of a kind of dataset. Raises RefusedError naming the wrong ones ("rows.17")."""
     adapter = ROWS[kind]
     problems: list[FieldProblem] = []
     spread = Spread()
@@ -176,7 +198,7 @@ def _checked(kind: str, lines: Iterable[bytes | BadRow]) -> tuple[bytes, int, Sp
         raise RefusedError(
             "There are no rows in this file: one JSON object a line is expected, or Parquet."
         )
-    return b"".join([*pieces, compressor.flush()]), rows, spread
+    return CheckedRows(b"".join([*pieces, compressor.flush()]), rows, spread)
 
 
 def _problems(

@@ -16,7 +16,7 @@ from django.utils import timezone
 from webapp import queue
 from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
-from webapp.experiments.models import Job, State
+from webapp.experiments.models import Job, Run, State
 from webapp.experiments.services.judging import PULSE_LATE
 from webapp.monitoring.models import IngestPulse
 from webapp.plain_text import storable, storable_json
@@ -46,6 +46,18 @@ def start_job(
     record("job.start", job.pk, user=user, project=project, kind=kind)
     queue.send("caravan.work", job.pk)
     return job
+
+
+@transaction.atomic
+def start_once(run: Run, user: User, kind: str, spec: dict[str, Any], *, title: str) -> Job:
+    """Queue a job about a run; the same one that is under way is given instead of a second."""
+    Run.objects.select_for_update(no_key=True).get(pk=run.pk)  # one at a time
+    under_way = Job.objects.filter(
+        project=run.project_id, kind=kind, subject=run.pk, ended_at=None, spec=spec
+    ).exclude(state=State.STOPPING)
+    if (found := under_way.first()) is not None:
+        return found
+    return start_job(run.project, user, kind, spec, title=title, subject=run.pk)
 
 
 @transaction.atomic

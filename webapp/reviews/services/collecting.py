@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from webapp.accounts.models import User
 from webapp.experiments.models import Dataset, Job, Run
-from webapp.experiments.services.jobs import start_job
+from webapp.experiments.services.jobs import start_once
 from webapp.plain_text import storable
 from webapp.problems import RefusedError, invalid_field
 from webapp.reviews.queries import Filter, matching
@@ -27,7 +27,7 @@ class Asked(BaseModel):
 
 
 def start_collecting(run: Run, user: User, wanted: Filter, dataset: str) -> Job:
-    """Queue the job that adds a version to a dataset of tasks.
+    """Queue the job that adds a version to a dataset of tasks, unless it is under way.
 
     Raises RefusedError where nothing passes the filter, or the dataset holds something else.
     """
@@ -45,5 +45,4 @@ def start_collecting(run: Run, user: User, wanted: Filter, dataset: str) -> Job:
         raise RefusedError("No stored trajectory passes this filter: there is no task to collect.")
     filter = wanted.model_dump(mode="json", exclude_none=True)
     spec = Asked(run=run.pk, dataset=name, filter=filter).model_dump()
-    title = f"Tasks of {run.name[:100]} into {name}"
-    return start_job(run.project, user, COLLECT, spec, title=title, subject=run.pk)
+    return start_once(run, user, COLLECT, spec, title=f"Tasks of {run.name[:100]} into {name}")

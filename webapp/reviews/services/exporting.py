@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from django.db import transaction
 from django.db.models import Count, Sum
 from pydantic import BaseModel, ConfigDict
 
 from webapp.accounts.models import User
 from webapp.experiments.models import Job, Run
 from webapp.experiments.services.job_files import EXPORT
-from webapp.experiments.services.jobs import start_job
+from webapp.experiments.services.jobs import start_once
 from webapp.problems import RefusedError, conflict
 from webapp.reviews.queries import Filter, matching
 
@@ -58,22 +57,13 @@ def check_extent(run: Run, wanted: Filter) -> None:
         )
 
 
-@transaction.atomic
 def start_export(run: Run, user: User, wanted: Filter, format: Format) -> Job:
-    """Queue the job that makes the file; one that is under way is given instead of a second one.
+    """Queue the job that makes the file, unless it is under way.
 
     Raises RefusedError where nothing passes the filter.
     """
-    extent = extent_of(run, wanted)
-    if not extent.trajectories:
+    if not matching(run, wanted).exists():
         raise RefusedError("No stored trajectory passes this filter: there is nothing to export.")
     filter = wanted.model_dump(mode="json", exclude_none=True)
     spec = Asked(run=run.pk, format=format, filter=filter).model_dump()
-    Run.objects.select_for_update(no_key=True).get(pk=run.pk)  # one at a time
-    under_way = Job.objects.filter(
-        project=run.project_id, kind=EXPORT, subject=run.pk, ended_at=None, spec=spec
-    ).exclude(state="stopping")
-    if (found := under_way.first()) is not None:
-        return found
-    title = f"Export of {run.name[:120]} as {format}"
-    return start_job(run.project, user, EXPORT, spec, title=title, subject=run.pk)
+    return start_once(run, user, EXPORT, spec, title=f"Export of {run.name[:120]} as {format}")
