@@ -136,7 +136,8 @@ class CheckpointSpec(SpecModel):
 
 
 class EvaluationSpec(SpecModel):
-    """Held-out tasks, frozen by the seed; start entities never occur in training questions."""
+    """Held-out tasks: frozen by the seed, with start entities that never occur in training
+    questions, or the rows of a dataset."""
 
     dataset: DatasetVersionId | None = Field(
         None,
