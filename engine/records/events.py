@@ -39,7 +39,8 @@ def _decode_number(value: Any) -> Any:
 Number = Annotated[
     float, BeforeValidator(_decode_number), PlainSerializer(encode_number, when_used="json")
 ]
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=r"^[\w./ %@-]+$")]
+NAME_FORM = r"^[\w./ %@-]+$"
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=NAME_FORM)]
 
 
 MAX_TREE_NODES = 2_000

@@ -14,6 +14,7 @@ from engine.records.trajectory import Segment, StopReason
 
 LOST = "\ufffd"  # stands in text where bytes were no UTF-8
 SHOWN = 60  # characters of a text in a message
+NO_CATEGORY = "none"  # of a task whose row names none
 
 R = TypeVar("R", bound="_Part")
 

@@ -54,7 +54,8 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
     summary = None if last is None else judge(attempt, index, last)
     if summary is not None and isinstance(stage, OpdStage):
         found = teachers.completion_by_category(attempt, index, stage)
-        attempt.reporter.metrics(attempt.totals.trainer_step, teachers.completion_metrics(found))
+        if values := teachers.completion_metrics(found):
+            attempt.reporter.metrics(attempt.totals.trainer_step, values)
         summary["by_category"] = found
     return summary
 

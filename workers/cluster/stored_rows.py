@@ -13,15 +13,13 @@ from typing import Any, TypeVar
 import zstandard
 
 from engine.environments.protocol import Task
-from engine.records.rows import Learned, RowError, asked, learned, sides
+from engine.records.rows import NO_CATEGORY, Learned, RowError, asked, learned, sides
 from engine.spec import DpoStage, ExperimentSpec
 from engine.synthesis.repair import Pair, PairError, pair_of
 from workers.cluster import synthesised
 from workers.cluster.storage import RunStorage
 
 T = TypeVar("T")
-
-NO_CATEGORY = "none"  # of a task whose row names none; the web tier counts such rows by it too
 
 
 def file_of(version: str) -> str:

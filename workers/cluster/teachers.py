@@ -1,8 +1,10 @@
 """A student beside its teachers and its start: figures of each step, completion at the end."""
 
+import re
 from typing import Any
 
 from engine.evaluation.report import report
+from engine.records.events import NAME_FORM
 from engine.spec import OpdStage
 from engine.spec.lineage import parent_of
 from workers.cluster import judging
@@ -40,9 +42,12 @@ def completion_by_category(attempt: Attempt, index: int, stage: OpdStage) -> dic
 
 
 def completion_metrics(found: dict[str, Any]) -> dict[str, float]:
-    """What `completion_by_category` found, as metrics of one step."""
+    """What `completion_by_category` found, as metrics of one step, without categories of a dataset
+    that are no part of a metric's name."""
     values = {}
     for category, rates in found.items():
+        if not re.fullmatch(NAME_FORM, category):
+            continue
         values[f"distil/completion/{category}"] = rates["completion"]
         if "start" in rates:
             values[f"distil/completion_at_start/{category}"] = rates["start"]

@@ -3,6 +3,8 @@
 from collections import Counter
 from typing import Any
 
+from engine.records.rows import NO_CATEGORY
+
 MOST_CATEGORIES = 200
 MOST_VALUES = 12  # that have a bar each; more are counted in ranges
 RANGES = 10
@@ -19,7 +21,7 @@ class Spread:
         self._difficulties: Counter[float] = Counter()
 
     def add(self, row: dict[str, Any]) -> None:
-        self._categories[str(row.get("category") or "none")] += 1
+        self._categories[str(row.get("category") or NO_CATEGORY)] += 1
         for name in ("difficulty", "hops"):
             value = row.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
