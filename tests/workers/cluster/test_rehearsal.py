@@ -104,6 +104,7 @@ def test_demonstrations_stand_in_for_practice_that_gave_nothing(
         pairs = practised.Pairs(storage, 1, batch_size=4, seed=0).all
         assert all(pair.prefix and pair.chosen[0] != pair.rejected[0] for pair in pairs)
         trainer = make_trainer()
-        trainer.begin(DpoStage(steps=1, optimizer=FLAT))
-        found = preference_step(trainer, pairs, references(trainer, pairs, 1.0), trainer.stage)
+        learning = DpoStage(steps=1, optimizer=FLAT)
+        trainer.begin(learning)
+        found = preference_step(trainer, pairs, references(trainer, pairs, learning), learning)
         check_step(found, 1, "dpo")
