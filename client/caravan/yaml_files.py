@@ -1,5 +1,6 @@
 """Files that people write, as text and as YAML whose few lines cannot stand for gigabytes."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ class PlainLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         found = super().construct_mapping(node, deep)
-        keys = [str(key.value) for key, _ in node.value]
-        wrong = next((key for key in keys if keys.count(key) > 1), None)
+        counts = Counter(str(key.value) for key, _ in node.value)
+        wrong = next((key for key, count in counts.items() if count > 1), None)
         if wrong is not None:
             raise yaml.constructor.ConstructorError(
                 None, None, f"{wrong[:60]!r} is given twice", node.start_mark

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -44,8 +45,8 @@ class PlainLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         found = super().construct_mapping(node, deep)
         if len(found) < len(node.value):
-            keys = [key.value for key, _ in node.value]
-            twice = sorted({key for key in keys if keys.count(key) > 1})
+            counts = Counter(key.value for key, _ in node.value)
+            twice = sorted(key for key, count in counts.items() if count > 1)
             raise yaml.constructor.ConstructorError(
                 None, None, f"given twice: {', '.join(map(str, twice))}", node.start_mark
             )
