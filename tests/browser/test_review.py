@@ -12,7 +12,7 @@ from tests.browser.conftest import aside
 from tests.webapp.reviews.samples import lookup, put, trajectory
 from tests.webapp.support import person
 from webapp.accounts.models import Role
-from webapp.experiments.models import Run
+from webapp.experiments.models import Dataset, Run
 from webapp.reviews import services
 from webapp.reviews.models import Queue, QueueItem, StepMark, Verdict
 from webapp.reviews.queries import Filter
@@ -178,6 +178,22 @@ def test_an_item_is_held_by_who_sees_it_and_not_by_its_address(visit, queue, own
     assert aside(item.claims.get).user_id == owner.pk
     other = visit(editor, address)
     expect(other.locator("[data-held]")).to_contain_text("Owner began to review this trajectory")
+
+
+def test_enter_finds_a_dataset_and_makes_none(visit, queue, owner) -> None:
+    for n in range(51):
+        Dataset.objects.create(project=queue.project, name=f"hay {n:02}", kind="pairs")
+    needle = Dataset.objects.create(project=queue.project, name="the needle", kind="pairs")
+    page = visit(owner, reverse("queue", args=[queue.pk]))
+    page.locator("[data-open-dialog='#make-dataset']").click()
+    choice = page.locator("#target")
+    expect(choice).not_to_contain_text("needle")
+    page.get_by_label("Find a dataset").fill("needle")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-found]")).to_have_text("1 found")
+    choice.select_option(needle.pk)
+    assert not Dataset.objects.filter(last_number__gt=0).exists()
+    expect(page.locator("#make-dataset")).to_be_visible()
 
 
 def test_a_lost_connection_loses_no_note(visit, queue, owner) -> None:

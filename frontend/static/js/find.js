@@ -41,6 +41,15 @@ function typed(event) {
   timer = window.setTimeout(() => ask(field), WAIT_MS);
 }
 
+/** At once, and no more: in a form, Enter would send what is chosen in it by now. @param {KeyboardEvent} event */
+function entered(event) {
+  const field = /** @type {HTMLInputElement} */ (event.target);
+  if (event.key !== "Enter" || event.isComposing || field.dataset?.find === undefined) return;
+  event.preventDefault();
+  clearTimeout(timer);
+  ask(field);
+}
+
 /** @param {HTMLInputElement} field */
 async function ask(field) {
   const { find = "", fills = "" } = field.dataset;
@@ -71,4 +80,5 @@ function refill(select, rows) {
 
 export function startFinding() {
   document.addEventListener("input", typed);
+  document.addEventListener("keydown", entered);
 }
