@@ -116,8 +116,10 @@ class _Loading:
             return "its checkpoint does not say to which weights its adapters belong"
         if digest in self.bases:
             return ""
-        if self._sharing[digest] < 2 or parent is None:
+        if self._sharing[digest] < 2:
             return "neither the student nor another teacher stands on the weights of its adapters"
+        if parent is None:
+            return "no checkpoint holds the weights of its adapters: its stage began with none"
         held = self.folders.get(parent["path"])
         try:
             with nullcontext(held) if held else self.borrow(parent["path"]) as folder:

@@ -222,6 +222,23 @@ def test_a_base_that_is_gone_or_another_one_is_not_taken_for_it(
     assert all(expected in one for one in said), said
 
 
+def test_teachers_whose_stages_began_with_no_checkpoint_are_held_whole_with_a_word(
+    tmp_path: Path,
+) -> None:
+    for stage in (2, 3):
+        learn(make_trainer(), sft(2), 10 * stage, tmp_path / f"{stage}", "")
+    specs, said = [TeacherSpec(stage=2), TeacherSpec(stage=3)], list[str]()
+    student = make_trainer()
+    student.begin(OpdStage(teachers=specs, steps=20, optimizer=FLAT))
+
+    def borrow(name: str):
+        return nullcontext(tmp_path / name)
+
+    found = load_teachers(student, specs, ["2", "3"], borrow, TOKENIZER, said.append)
+    assert [one.adapters for one in found] == [None, None]
+    assert all("no checkpoint holds the weights" in one for one in said), said
+
+
 def test_a_resumed_stage_refuses_adapters_of_other_weights(run: Path, experts: int) -> None:
     trainer = make_trainer(experts=experts)
     trainer.load_weights(run / "4")
