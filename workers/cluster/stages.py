@@ -40,11 +40,13 @@ def judged_tasks(attempt: Attempt, index: int) -> bool:
 
 def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, Any] | None:
     """Rollouts fill the pool, the trainer empties it, and each step publishes its weights."""
+    tasks: dict[str, Any] = {}
     if isinstance(stage, RlStage) and stage.dataset is not None:
-        tasks = fetch_tasks(attempt, index, stage.dataset)
-        if tasks is None:
+        made = fetch_tasks(attempt, index, stage.dataset)
+        if made is None:
             return None
-        _check_gate(attempt, tasks)
+        tasks = made
+        _check_gate(attempt, tasks.pop("categories"), stage.dataset)
     attempt.begin(index)
     if isinstance(stage, RlStage) and (said := stage.notice()):
         attempt.reporter.log(said, level="warning")
@@ -57,16 +59,17 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
         if values := teachers.completion_metrics(found):
             attempt.reporter.metrics(attempt.totals.trainer_step, values)
         summary["by_category"] = found
-    return summary
+    return None if summary is None else {**summary, **tasks}
 
 
-def _check_gate(attempt: Attempt, tasks: dict[str, Any]) -> None:
-    """Raises StoredRowsError where the gate's shares are not of these tasks' categories."""
-    shares, made = attempt.spec.pool.gate.shares, set(tasks["categories"])
-    if shares and (strange := sorted(set(shares) ^ made)):
+def _check_gate(attempt: Attempt, made: list[str], version: str) -> None:
+    """Raises StoredRowsError where the gate's shares are not of the categories of the tasks that a
+    version made."""
+    shares = attempt.spec.pool.gate.shares
+    if shares and (strange := sorted(shares.keys() ^ set(made))):
         raise StoredRowsError(
             f"The gate (pool.gate.shares) gives shares to {', '.join(sorted(shares))}, and dataset "
-            f"version {tasks['dataset']} has tasks of {', '.join(sorted(made))}: "
+            f"version {version} has tasks of {', '.join(made)}: "
             f"{', '.join(strange)} stands on one side only."
         )
 

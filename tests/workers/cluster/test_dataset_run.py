@@ -161,3 +161,8 @@ def test_a_run_trains_on_own_tasks_and_is_judged_by_others(start, ingest):
     assert set(final["report"]["by_category"]) == {"judged"}
     texts = [e["text"] for e in ingest.of_kind("log")]
     assert any("9 of 10 rows of dataset version" in text for text in texts)
+    (done,) = [
+        e["summary"] for e in ingest.of_kind("stage") if e["state"] == "done" and e["name"] == "rl"
+    ]
+    assert (done["dataset"], done["rows_used"], done["trials"]) == (TASKS, 9, 1)
+    assert done["rows_refused"] == {"not of this form": 1}

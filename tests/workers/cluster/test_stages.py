@@ -10,9 +10,11 @@ from workers.cluster import judging, limits, stages
 from workers.cluster.attempt import Attempt
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
+from workers.cluster.fetching import StoredRowsError
 from workers.cluster.storage import RunStorage
 
 STAGE = RlStage(steps=30)
+VERSION = "ver_0123456789abcdef"
 
 
 @pytest.mark.parametrize(
@@ -83,3 +85,30 @@ def test_neither_a_pause_nor_an_evaluation_spends_the_time_for_a_batch(
 def test_a_batch_that_does_not_come_ends_the_wait_with_what_the_pool_holds(monkeypatch, playing):
     with pytest.raises(LimitError, match="No batch for step 5 .* 1 groups wait, 2 were produced"):
         asked(monkeypatch, None, latches=Latches(), playing=playing)
+
+
+def of_own_tasks(monkeypatch: pytest.MonkeyPatch, made: Any, judged: Any, shares: Any) -> Any:
+    """What comes of a stage on these tasks, that an attempt before has taken all steps of."""
+    pool = SimpleNamespace(gate=SimpleNamespace(shares=shares))
+    attempt: Any = SimpleNamespace(
+        spec=SimpleNamespace(pool=pool), begin=lambda index: None, ended_at=lambda index: 30
+    )
+    monkeypatch.setattr(stages, "fetch_tasks", lambda attempt, index, version: made)
+    monkeypatch.setattr(stages, "judge", lambda attempt, index, step: judged)
+    return stages.reinforce(attempt, 1, RlStage(dataset=VERSION))
+
+
+def test_a_stage_on_own_tasks_says_what_was_read_of_them(monkeypatch):
+    made = {"dataset": VERSION, "rows_used": 2, "categories": ["city", "none"]}
+    judged = {"completion_rate": 0.5}
+    found = of_own_tasks(monkeypatch, {**made}, judged, {})
+    assert found == {"completion_rate": 0.5, "dataset": VERSION, "rows_used": 2}
+    assert judged == {"completion_rate": 0.5}, "an evaluation's summary is its own"
+    assert of_own_tasks(monkeypatch, {**made}, None, {"city": 0.5, "none": 0.5}) is None
+    assert of_own_tasks(monkeypatch, None, judged, {}) is None, "the end was asked for"
+
+
+def test_a_gate_of_other_categories_than_the_tasks_is_refused(monkeypatch):
+    made = {"dataset": VERSION, "rows_used": 2, "categories": ["city", "none"]}
+    with pytest.raises(StoredRowsError, match="has tasks of city, none: 3 hops, city stands on"):
+        of_own_tasks(monkeypatch, made, {}, {"3 hops": 0.5, "none": 0.5})
