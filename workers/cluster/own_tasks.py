@@ -62,19 +62,18 @@ def _plays_quick(spec: ExperimentSpec) -> bool:
     )
 
 
-def of_version(storage: RunStorage, version: str) -> list[Task]:
-    """Raises FileNotFoundError where they were not made."""
-    return _load(storage, version)
-
-
 def judged(storage: RunStorage, spec: ExperimentSpec, name: str) -> list[Task]:
     """The run's tasks to be judged by. name: held_out or quick."""
     if spec.evaluation.dataset is not None:
-        return _load(storage, name)
+        return load(storage, name)
     return synthesised.tasks(synthesised.folder(storage), name)
 
 
-def _load(storage: RunStorage, name: str) -> list[Task]:
+def load(storage: RunStorage, name: str) -> list[Task]:
+    """name: a version that was made, or held_out or quick of the one that judges.
+
+    Raises FileNotFoundError where they were not made.
+    """
     path = storage.fetch(f"{_FOLDER}/{name}.jsonl.zst")
     if path is None:
         raise FileNotFoundError(f"The tasks {name} are not in {storage.place}.")

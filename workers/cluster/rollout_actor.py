@@ -163,7 +163,7 @@ class RolloutActor:
     def _to_train_on(self, stage: SampledStage) -> list[Task]:
         if isinstance(stage, RlStage) and stage.dataset is not None:
             assert self._storage is not None
-            return own_tasks.of_version(self._storage, stage.dataset)
+            return own_tasks.load(self._storage, stage.dataset)
         return [task for task in self._tasks["practice"] if task.hops in stage.hops]
 
     def cease(self) -> None:

@@ -65,7 +65,7 @@ def test_rows_become_tasks_and_refusals_are_counted_by_reason(storage):
         "duplicate": 1, "too long": 1, "not of this form": 4,
     }  # fmt: skip
     assert found["categories"] == ["city", "none"]
-    kept = own_tasks.of_version(storage, VERSION)
+    kept = own_tasks.load(storage, VERSION)
     assert [(one.prompt, one.answer, one.category, one.hops) for one in kept] == [
         (PROMPT, "x", "city", 2), (PROMPT, "7", "none", 0), ("还有什么?", "北京", "none", 3),
     ]  # fmt: skip
@@ -78,7 +78,7 @@ def test_they_are_read_once_though_the_rows_be_gone(storage):
     storage.path(stored_rows.file_of(VERSION)).unlink()
     assert own_tasks.make(storage, spec(), VERSION) == found
     with pytest.raises(FileNotFoundError, match=OTHER):
-        own_tasks.of_version(storage, OTHER)
+        own_tasks.load(storage, OTHER)
 
 
 def test_a_prompt_of_the_longest_length_leaves_room_for_one_turn(storage):
@@ -89,7 +89,7 @@ def test_a_prompt_of_the_longest_length_leaves_room_for_one_turn(storage):
     put(storage, {"prompt": fits, "answer": "a"}, {"prompt": fits + "x", "answer": "a"})
     found = own_tasks.make(storage, spec(), VERSION)
     assert found["rows_refused"] == {"too long": 1}
-    assert [one.prompt for one in own_tasks.of_version(storage, VERSION)] == [fits]
+    assert [one.prompt for one in own_tasks.load(storage, VERSION)] == [fits]
 
 
 def task(prompt: str) -> Task:
