@@ -196,6 +196,17 @@ def test_what_is_not_among_the_newest_is_found_as_one_types(visit, project, owne
     expect(page.locator("#stored-reward-hint")).to_have_text("This is version 1 as it is stored.")
 
 
+def test_presets_of_somebody_with_a_long_name_fit_a_phone(visit, project, owner) -> None:
+    type(owner).objects.filter(pk=owner.pk).update(
+        display_name="somebody.with.a.long.name@example.com"
+    )
+    Preset.objects.create(project=project, name="hay", text="name: x\n", updated_by=owner)
+    page = visit(owner, reverse("presets", args=[project.pk]))
+    page.set_viewport_size({"width": 390, "height": 800})
+    expect(page.locator("#list td", has_text="long.name")).to_have_count(1)
+    assert page.evaluate("document.scrollingElement.scrollWidth - window.innerWidth") <= 0
+
+
 def test_a_list_is_narrowed_by_the_keyboard_alone(visit, project, owner) -> None:
     for n in range(60):
         Dataset.objects.create(project=project, name=f"hay {n:02}", kind="tasks")
