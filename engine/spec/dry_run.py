@@ -68,8 +68,11 @@ def _stage(stage: Stage, spec: ExperimentSpec) -> dict[str, Any]:
             },
         }
     if isinstance(stage, EvaluateStage):
-        number = None if stage.number is None else min(stage.number, JUDGED)
-        return data | {"number": number, "trials": min(stage.trials, TRIALS)}
+        return data | {
+            "number": None if stage.number is None else min(stage.number, JUDGED),
+            "position": None if stage.position is None else 0,
+            "trials": min(stage.trials, TRIALS),
+        }
     assert isinstance(stage, TrainedStage)
     data |= {"steps": 1, "optimizer": _optimizer(stage.optimizer)}
     if isinstance(stage, SampledStage):

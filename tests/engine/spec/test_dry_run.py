@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.spec import ExperimentSpec, load_spec, problems_of
+from engine.spec import EvaluateStage, ExperimentSpec, load_spec, problems_of
 from engine.spec.dry_run import JUDGED, TASKS, on_tiny_amounts
 from engine.spec.fork import fork_disagreements
 
@@ -91,6 +91,29 @@ def test_whatever_is_valid_is_valid_on_tiny_amounts(
             assert stage.resolved() == before.resolved()
             assert stage.group_size == before.group_size
             assert stage.prompts_per_step >= min(before.prompts_per_step, workers)
+
+
+@given(
+    st.sampled_from(["held_out", "quick"]),
+    st.one_of(
+        st.builds(lambda n: {"position": n}, st.integers(0, 119)),
+        st.builds(lambda n: {"number": n}, st.integers(1, 120)),
+        st.just({"question": "Where?", "answer": "There"}),
+    ),
+    st.booleans(),
+)
+def test_whatever_a_stage_judges_by_it_judges_by_a_few(
+    tasks: str, which: dict[str, Any], fork: bool
+) -> None:
+    judges = {"kind": "evaluate", "tasks": tasks, **which}
+    stages = [{"kind": "synthesise"}, {"kind": "sft"}, judges]
+    spec, problems = problems_of({"name": "x", "stages": stages})
+    assert spec is not None, problems
+    small, problems = on_tiny_amounts(spec, fork=fork)
+    assert small is not None, problems
+    stage = small.stages[2]
+    assert isinstance(stage, EvaluateStage)
+    assert (stage.number or 0) <= JUDGED and (stage.position or 0) < JUDGED
 
 
 def test_it_is_tried_once_whatever_was_tried_before() -> None:
