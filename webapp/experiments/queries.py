@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import zstandard
@@ -236,12 +237,14 @@ def _children(value: Any) -> list[tuple[str, Any]]:
 
 def rows_of(version: DatasetVersion, start: int, count: int) -> list[dict[str, Any]]:
     """Rows start to start+count (from 0) of a version."""
+    return list(islice(rows_from(version, start), count))
+
+
+def rows_from(version: DatasetVersion, start: int = 0) -> Iterator[dict[str, Any]]:
+    """Rows of a version from `start` (from 0) on, each read once it is asked for: one may have
+    megabytes."""
     with storage.open_blob(version.blob) as file:
         text = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
-        found = []
         for index, line in enumerate(io.BufferedReader(text)):
-            if index >= start + count:
-                break
             if index >= start:
-                found.append(json.loads(line))
-    return found
+                yield json.loads(line)

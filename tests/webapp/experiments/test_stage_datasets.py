@@ -11,6 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from tests.webapp.support import SPEC, Api, downloaded, ingest, start
+from webapp import storage
 from webapp.accounts.models import Project, User
 from webapp.experiments import services
 from webapp.experiments.models import Checkpoint, DatasetVersion, Run, StageDataset
@@ -73,6 +74,16 @@ def test_a_run_keeps_what_its_stages_learn_from(project: Project, api: Api, make
         rows.dataset.delete()
     Run.objects.all().delete()
     assert not StageDataset.objects.exists()
+
+
+def test_a_launch_reads_no_further_than_a_row_that_can_be_learned(
+    project: Project, owner: User, make: Make
+) -> None:
+    version = make("trajectories", TRAJECTORY)
+    rows = f"{json.dumps(TRAJECTORY)}\nno JSON\n".encode()
+    version.blob = storage.put_blob(zstandard.compress(rows))
+    version.save()
+    assert launched(project, owner, stages(version.pk)).stage_datasets.get().version == version
 
 
 def test_a_launch_names_every_version_that_cannot_be_learned_from(

@@ -1,12 +1,13 @@
 """The versions of datasets that a run reads: checked at launch, kept with the run."""
 
 from dataclasses import dataclass
+from itertools import islice
 
 from engine.records.rows import RowError, check_row
 from engine.spec import DpoStage, ExperimentSpec, RlStage, SftStage
 from webapp.accounts.models import Project
 from webapp.experiments.models import DatasetVersion, Run, StageDataset
-from webapp.experiments.queries import rows_of
+from webapp.experiments.queries import rows_from
 from webapp.experiments.services.distribution import MOST_CATEGORIES
 from webapp.problems import FieldProblem, RefusedError
 
@@ -120,7 +121,7 @@ def _unreadable(version: DatasetVersion) -> str:
     """Why nothing can be read from the version's first rows; empty where something can."""
     name = f"Version {version.number} of {version.dataset.name}"
     first = ""
-    for number, row in enumerate(rows_of(version, 0, CHECKED), start=1):
+    for number, row in enumerate(islice(rows_from(version), CHECKED), start=1):
         try:
             check_row(version.dataset.kind, row)
         except RowError as error:
