@@ -47,7 +47,7 @@ def _graded(one: Trajectory, place: int) -> Trajectory:
 
 def accepted(folder: Path, seed: int) -> list[Trajectory]:
     """Demonstrations, as rollouts that the verifier accepts would be."""
-    return synthesised.Demonstrations(folder, 1, seed).all()[:MOST]
+    return synthesised.Demonstrations(folder, MOST, seed).batch(0)
 
 
 def pairs(folder: Path, seed: int) -> list[Pair]:
