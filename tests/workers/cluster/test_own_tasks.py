@@ -132,6 +132,24 @@ def test_a_run_is_judged_by_the_tasks_of_its_evaluation_s_dataset(storage):
     assert [one.prompt for one in quick] == [f"{PROMPT}{number}" for number in range(10, 20)]
 
 
+def test_on_remote_storage_they_are_there_for_whoever_comes_later(tmp_path):
+    place = f"memory:/{tmp_path}"
+    driver = RunStorage(place)
+    Tokenizer.train([PROMPT], 320).save(driver.path("synthesis/tokenizer"))
+    driver.publish("synthesis")
+    put(driver, *({"prompt": f"{PROMPT}{number}", "answer": "x"} for number in range(3)))
+    driver.publish(stored_rows.file_of(VERSION))
+    judged = spec(EvaluationSpec(dataset=VERSION))
+    made = own_tasks.make(driver, judged, VERSION)
+    worker = RunStorage(place)
+    sets = [own_tasks.judged(worker, judged, name) for name in own_tasks.JUDGED]
+    assert [[one.prompt for one in part] for part in sets] == [
+        [f"{PROMPT}0", f"{PROMPT}1"], [f"{PROMPT}2"],
+    ]  # fmt: skip
+    assert len(own_tasks.load(worker, VERSION)) == 3
+    assert own_tasks.make(RunStorage(place), judged, VERSION) == made
+
+
 def test_what_a_dataset_makes_meaningless_is_refused_and_named():
     def paths(made: ExperimentSpec) -> set[tuple[str, ...]]:
         return {one.paths for one in disagreements(made)}

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.spec import ExperimentSpec, RlStage, SynthesiseStage
-from workers.cluster import judging, limits, stages
+from engine.spec import EvaluateStage, EvaluationSpec, ExperimentSpec, RlStage, SynthesiseStage
+from workers.cluster import driver, judging, limits, stages
 from workers.cluster.attempt import Attempt
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
@@ -112,3 +112,23 @@ def test_a_gate_of_other_categories_than_the_tasks_is_refused(monkeypatch):
     made = {"dataset": VERSION, "rows_used": 2, "categories": ["city", "none"]}
     with pytest.raises(StoredRowsError, match="has tasks of city, none: 3 hops, city stands on"):
         of_own_tasks(monkeypatch, made, {}, {"3 hops": 0.5, "none": 0.5})
+
+
+def test_an_end_asked_for_while_the_tasks_that_judge_are_fetched_starts_no_crew(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(stages, "synthesise", lambda attempt, index: {})
+    monkeypatch.setattr(stages, "fetch_tasks", lambda attempt, index, version: None)
+    checked: list[bool] = []
+    crew: Any = SimpleNamespace(trainers=[], check=lambda: checked.append(True))
+    spool = SimpleNamespace(add=lambda kind, **fields: True)
+    control: Any = SimpleNamespace(command="stop")
+    spec = ExperimentSpec(
+        name="x",
+        stages=[SynthesiseStage(), EvaluateStage()],
+        evaluation=EvaluationSpec(dataset=VERSION),
+    )
+    reporter: Any = SimpleNamespace(spool=spool)
+    storage = RunStorage(str(tmp_path))
+    end = driver.take_stages(Attempt(spec, 1, None, storage, control, reporter, crew))
+    assert (end.state, end.summary["model"], checked) == ("stopped", "", [True])
