@@ -54,14 +54,18 @@ def find_api_token(given: str) -> ApiToken | None:
     if (
         token is None
         or not hmac.compare_digest(token.digest, digest("api", secret))
-        or token.revoked_at is not None
-        or (token.expires_at is not None and token.expires_at <= now)
-        or not token.user.is_active
+        or not is_live(token)
     ):
         return None
     if token.used_at is None or now - token.used_at > USED_AT_GRAIN:
         ApiToken.objects.filter(pk=token.pk).update(used_at=now)
     return token
+
+
+def is_live(token: ApiToken) -> bool:
+    """Neither revoked nor expired, and of an active user."""
+    is_over = token.expires_at is not None and token.expires_at <= timezone.now()
+    return token.revoked_at is None and not is_over and token.user.is_active
 
 
 def check_password_rules(password: str, user: User) -> None:

@@ -9,12 +9,13 @@ from urllib.parse import urlsplit
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import Error
 from django.http import Http404
 
 from webapp.accounts import access
 from webapp.accounts.access import Actor
-from webapp.accounts.credentials import find_api_token
-from webapp.accounts.models import Project, User
+from webapp.accounts.credentials import find_api_token, is_live
+from webapp.accounts.models import ApiToken, Project, User
 from webapp.experiments.models import Run
 from webapp.live import CLUSTER
 from webapp.monitoring import feeds
@@ -111,7 +112,7 @@ class LiveSocket(AsyncWebsocketConsumer):  # type: ignore[misc]
             if now - oldest > STUCK_AFTER_S:
                 await self.close(TOO_SLOW)
                 return
-            with suppress(OSError):
+            with suppress(OSError, Error):  # the database is away: it may be back for the next look
                 lost = await database_sync_to_async(self._lost_topics)()
                 if lost is None:
                     await self.close(SIGNED_OUT)
@@ -175,8 +176,8 @@ def may_see(actor: Actor, topic: str) -> bool:
 
 def _still_valid(actor: Actor, scope: dict[str, Any]) -> bool:
     if actor.token is not None:
-        actor.token.refresh_from_db()
-        return actor.token.revoked_at is None and actor.token.user.is_active
+        token = ApiToken.objects.select_related("user").filter(pk=actor.token.pk).first()
+        return token is not None and is_live(token)
     session = scope["session"]
     return (
         bool(session.exists(session.session_key))

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.db import database_sync_to_async
+from django.db import OperationalError
 from django.test import Client
+from django.utils import timezone
 
 from tests.webapp.support import Api, Driver, metrics
 from webapp import live
 from webapp.accounts import services as accounts
-from webapp.accounts.models import Membership, User
+from webapp.accounts.models import ApiToken, Membership, User
 from webapp.asgi import application
 from webapp.experiments import services
 from webapp.experiments.models import Run
@@ -348,6 +350,43 @@ async def test_who_leaves_the_project_hears_no_more(
     assert (await socket.until("problem"))["status"] == 404
     cursor = await store(driver, metrics(1, 0, loss=1.0))
     assert cursor and await socket.communicator.receive_nothing(0.5)
+
+
+async def test_who_leaves_while_the_database_is_away_hears_no_more_once_it_is_back(
+    opened: Open, viewer: User, driver: Driver, monkeypatch: Any
+) -> None:
+    looked: list[Any] = []
+
+    def away(*of: Any) -> bool:
+        looked.append(of)
+        if len(looked) == 1:
+            raise OperationalError("the server closed the connection")
+        return valid(*of)
+
+    valid = consumers._still_valid
+    monkeypatch.setattr(consumers, "_still_valid", away)
+    monkeypatch.setattr(consumers, "CHECK_EVERY_S", 0.1)
+    socket = await opened(viewer)
+    await socket.subscribe(f"run.{driver.run.pk}")
+    await socket.until("state")
+    await Membership.objects.filter(user=viewer).adelete()
+    assert (await socket.until("problem"))["status"] == 404
+
+
+@pytest.mark.parametrize("end", ["expired", "revoked", "removed"])
+async def test_a_token_that_ends_ends_its_connection(
+    opened: Open, owner: User, driver: Driver, monkeypatch: Any, end: str
+) -> None:
+    monkeypatch.setattr(consumers, "CHECK_EVERY_S", 0.1)
+    token, text = await database_sync_to_async(accounts.create_token)(owner, "watch")
+    socket = await opened(None, (b"authorization", f"Bearer {text}".encode()))
+    rows, now = ApiToken.objects.filter(pk=token.pk), timezone.now()
+    if end == "removed":
+        await rows.adelete()
+    else:
+        await rows.aupdate(**{"expires_at" if end == "expired" else "revoked_at": now})
+    closed = await socket.communicator.receive_output(5)
+    assert (closed["type"], closed["code"]) == ("websocket.close", consumers.SIGNED_OUT)
 
 
 async def test_who_signs_out_is_disconnected(
