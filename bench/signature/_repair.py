@@ -51,8 +51,8 @@ SLOTS = 256
 
 @dataclass(frozen=True)
 class Settings:
-    """The arms' learning rates, and whether an arm's loss is of all own tokens of a repair or of
-    the first alone, were looked at on seeds from 1000 up.
+    """Steps, the arms' learning rates, the smoothing of DPO, and whether an arm's loss is of all
+    own tokens of a repair or of the first alone, were looked at on seeds from 1000 up.
 
     cold_start, decay: steps, the former at most; copied: token accuracy that shows that names are
     copied, beyond which the corrupted calls alone are not foreseen.
@@ -67,14 +67,15 @@ class Settings:
     judged: int = 1000
     notes_practised: tuple[int, int] = (0, 1)
     notes_judged: tuple[int, int] = (2, 3)
-    steps: int = 80
+    steps: int = 160
     batch: int = 32
     beta: float = 1.0
-    dpo_lr: float = 1e-4
+    dpo_lr: float = 5e-5
+    dpo_smoothing: float = 0.1
     dpo_tokens: OwnTokens = "first"
     sft_lr: float = 3e-5
     sft_tokens: OwnTokens = "all"
-    revision: int = 3
+    revision: int = 4
 
 
 class Start(NamedTuple):
@@ -108,6 +109,7 @@ def _stage(settings: Settings, arm: str) -> DpoStage:
         loss="sft" if arm == "sft" else "sigmoid",
         own_tokens=settings.sft_tokens if arm == "sft" else settings.dpo_tokens,
         beta=None if arm == "sft" else settings.beta,
+        label_smoothing=0.0 if arm == "sft" else settings.dpo_smoothing,
         steps=settings.steps,
         batch_size=settings.batch,
         optimizer=OptimizerSpec(lr=lr, betas=(0.9, 0.98), weight_decay=0.0, warmup_steps=5),

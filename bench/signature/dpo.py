@@ -173,8 +173,8 @@ EXPERIMENT = Experiment(
             "should spare",
         ),
     ),
-    budget="the same pairs of 6000 practice calls, 80 steps of 32 pairs; rates and the tokens that "
-    "are compared were looked at on other seeds",
+    budget="the same pairs of 6000 practice calls, 160 steps of 32 pairs; rates, steps, the "
+    "smoothing of DPO and the tokens that are compared were looked at on other seeds",
     run_one=run_one,
     judge=judge,
     draw=draw,
