@@ -55,6 +55,7 @@ def test_ten_thousand_steps_stay_smooth(store, owner, open_as):
     expect(more).to_have_text("Show more (2\u202f000 of 20\u202f000\u202f000 characters)")
     more.click()
     expect(more).to_have_text("Show more (22\u202f000 of 20\u202f000\u202f000 characters)")
+    expect(step(page, 3).locator(".call-result")).to_have_attribute("tabindex", "0")
     for shown in ("42", "62", "82", "102"):
         more.click()
         expect(more).to_contain_text(f"({shown}\u202f000 of")

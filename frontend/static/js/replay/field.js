@@ -3,6 +3,7 @@
 import { api } from "../api.js";
 import { h, toast } from "../dom.js";
 import { t } from "../i18n.js";
+import { scrollable } from "../scrolling.js";
 import { show } from "./text.js";
 
 /** @typedef {import("./steps.js").Step} Step */
@@ -61,7 +62,7 @@ export async function open(step, name, stop, options) {
 export function drawField(step, name, className, options) {
   const key = `${step.index}.${name}`;
   const address = (/** @type {Embedded} */ one) => `/api/v1/trajectories/${options.trajectory}/steps/${step.index}/field/${name}/image?at=${one.start}`;
-  const pre = h("pre", { class: `agent-text ${className}`, "data-field": name, dir: "auto" });
+  const pre = scrollable(h("pre", { class: `agent-text ${className}`, "data-field": name, dir: "auto" }));
   const part = () => partOf(step, name, options.opened);
   const draw = () => {
     const { first, text, embedded } = part();
