@@ -69,6 +69,12 @@ def judged(storage: RunStorage, spec: ExperimentSpec, name: str) -> list[Task]:
     return synthesised.tasks(synthesised.folder(storage), name)
 
 
+def judged_too(storage: RunStorage, spec: ExperimentSpec, version: str) -> int:
+    """How many tasks of a version the run is also judged by, as their prompts tell."""
+    prompts = {one.prompt for name in JUDGED for one in judged(storage, spec, name)}
+    return sum(one.prompt in prompts for one in load(storage, version))
+
+
 def load(storage: RunStorage, name: str) -> list[Task]:
     """name: a version that was made, or held_out or quick of the one that judges.
 

@@ -47,6 +47,13 @@ def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, An
             return None
         tasks = made
         _check_gate(attempt, tasks.pop("categories"), stage.dataset)
+        if both := own_tasks.judged_too(attempt.storage, attempt.spec, stage.dataset):
+            attempt.reporter.log(
+                f"{both} tasks of dataset version {stage.dataset}, on which stage {index} trains, "
+                "are among those that the run is judged by: its completion will look too good.",
+                level="warning",
+            )
+            tasks["judged_too"] = both
     attempt.begin(index)
     if isinstance(stage, RlStage) and (said := stage.notice()):
         attempt.reporter.log(said, level="warning")

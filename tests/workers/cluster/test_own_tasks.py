@@ -132,6 +132,17 @@ def test_a_run_is_judged_by_the_tasks_of_its_evaluation_s_dataset(storage):
     assert [one.prompt for one in quick] == [f"{PROMPT}{number}" for number in range(10, 20)]
 
 
+def test_tasks_that_a_run_trains_on_and_is_judged_by_are_counted(storage):
+    put(storage, *({"prompt": f"{PROMPT}{number}", "answer": "x"} for number in range(30)))
+    judged = spec(EvaluationSpec(dataset=VERSION, tasks=10, quick_tasks=10))
+    own_tasks.make(storage, judged, VERSION)
+    rows = [{"prompt": f"{PROMPT}{number}", "answer": "y"} for number in (0, 12, 25, 40)]
+    data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    storage.path(stored_rows.file_of(OTHER)).write_bytes(zstandard.compress(data))
+    own_tasks.make(storage, judged, OTHER)
+    assert own_tasks.judged_too(storage, judged, OTHER) == 2  # neither 25 nor 40 is played
+
+
 def test_on_remote_storage_they_are_there_for_whoever_comes_later(tmp_path):
     place = f"memory:/{tmp_path}"
     driver = RunStorage(place)
