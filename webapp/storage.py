@@ -24,10 +24,14 @@ class WrongHashError(ValueError):
     """The bytes are not those that their name promises."""
 
 
-@cache
 def _place() -> tuple[Any, str]:
-    options: dict[str, Any] = {} if "://" in settings.CARAVAN_STORAGE else {"auto_mkdir": True}
-    filesystem, root = fsspec.core.url_to_fs(settings.CARAVAN_STORAGE, **options)
+    return _reached(settings.CARAVAN_STORAGE)
+
+
+@cache
+def _reached(place: str) -> tuple[Any, str]:
+    options: dict[str, Any] = {} if "://" in place else {"auto_mkdir": True}
+    filesystem, root = fsspec.core.url_to_fs(place, **options)
     return filesystem, root.rstrip("/")
 
 

@@ -19,7 +19,6 @@ from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from tests.webapp.support import person
-from webapp import storage
 from webapp.accounts.models import Project, Role, Team, User
 from webapp.experiments import services
 from webapp.experiments.recipes import recipe
@@ -118,7 +117,6 @@ def same_storage(web: str, settings: Any, tmp_path_factory: pytest.TempPathFacto
     home = next(tmp_path_factory.getbasetemp().glob(f"home-{port}-*"))
     place = home / "storage"
     settings.CARAVAN_STORAGE = str(place)
-    storage._place.cache_clear()
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from django.conf import settings
 from django.test import Client, override_settings
 
 from tests.webapp.support import SPEC, Api, Driver, person, start
-from webapp import storage
 from webapp.accounts.models import Project, Role, Team, User
 from webapp.experiments import services
 from webapp.experiments.models import Run
@@ -23,9 +22,7 @@ def own_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         STORAGES={**settings.STORAGES, "staticfiles": plain},
         ALLOWED_HOSTS=["testserver", "127.0.0.1", "localhost"],
     ):
-        storage._place.cache_clear()
         yield
-    storage._place.cache_clear()
 
 
 @pytest.fixture

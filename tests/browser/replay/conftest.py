@@ -10,7 +10,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.webapp.reviews.samples import put
 from tests.webapp.support import person
-from webapp import storage
 from webapp.accounts.models import Project, Role, Team
 from webapp.experiments.models import Attempt, Experiment, Run
 
@@ -20,9 +19,7 @@ def project(tmp_path, settings) -> Iterator[Project]:
     settings.CARAVAN_STORAGE = str(tmp_path / "storage")
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}  # nothing is collected here
-    storage._place.cache_clear()
     yield Project.objects.create(team=Team.objects.create(name="Team"), name="Project")
-    storage._place.cache_clear()
 
 
 @pytest.fixture

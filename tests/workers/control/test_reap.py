@@ -20,7 +20,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def run(tmp_path: Path, settings: Any) -> Run:
     settings.CARAVAN_STORAGE = str(tmp_path)
-    storage._place.cache_clear()
     admin = ensure_admin("ada@example.org")
     project = Project.objects.get(memberships__user=admin)
     spec = {"name": "x", "stages": [{"kind": "synthesise"}], "checkpoint": {"keep": 2}}
