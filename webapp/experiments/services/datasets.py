@@ -76,9 +76,7 @@ class CheckedRows:
 
 @transaction.atomic
 def create_dataset(project: Project, user: User | None, name: str, kind: str) -> Dataset:
-    name = name.strip()
-    if not 1 <= len(name) <= 80:
-        raise invalid_field("name", f"A dataset's name has 1 to 80 characters, not {len(name)}.")
+    name = checked_name(name)
     if kind not in ROWS:
         raise invalid_field("kind", f"{kind!r} is no kind of dataset: use {', '.join(ROWS)}.")
     try:
@@ -88,6 +86,14 @@ def create_dataset(project: Project, user: User | None, name: str, kind: str) ->
         raise invalid_field("name", f"There is a dataset {name!r} already.") from None
     record("dataset.create", dataset.pk, user=user, project=project, name=name, kind=kind)
     return dataset
+
+
+def checked_name(name: str) -> str:
+    """A dataset's name as it is stored. Raises RefusedError."""
+    name = name.strip()
+    if not 1 <= len(name) <= 80:
+        raise invalid_field("name", f"A dataset's name has 1 to 80 characters, not {len(name)}.")
+    return name
 
 
 def add_dataset_version(

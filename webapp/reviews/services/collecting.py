@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from webapp.accounts.models import User
 from webapp.experiments.models import Dataset, Job, Run
+from webapp.experiments.services.datasets import checked_name
 from webapp.experiments.services.jobs import start_once
 from webapp.plain_text import storable
 from webapp.problems import RefusedError, invalid_field
@@ -13,7 +14,6 @@ from webapp.reviews.queries import Filter, matching
 
 COLLECT = "collect"
 KIND = "tasks"
-MOST_NAME = 80
 
 
 class Asked(BaseModel):
@@ -31,11 +31,7 @@ def start_collecting(run: Run, user: User, wanted: Filter, dataset: str) -> Job:
 
     Raises RefusedError where nothing passes the filter, or the dataset holds something else.
     """
-    name = storable(dataset).strip()
-    if not 1 <= len(name) <= MOST_NAME:
-        raise invalid_field(
-            "name", f"A dataset's name has 1 to {MOST_NAME} characters, not {len(name)}."
-        )
+    name = checked_name(storable(dataset))
     held = Dataset.objects.filter(project=run.project_id, name=name).first()
     if held is not None and held.kind != KIND:
         raise invalid_field(
