@@ -87,25 +87,43 @@ def test_a_batch_that_does_not_come_ends_the_wait_with_what_the_pool_holds(monke
         asked(monkeypatch, None, latches=Latches(), playing=playing)
 
 
-def of_own_tasks(monkeypatch: pytest.MonkeyPatch, made: Any, judged: Any, shares: Any) -> Any:
-    """What comes of a stage on these tasks, that an attempt before has taken all steps of."""
+def of_own_tasks(
+    monkeypatch: pytest.MonkeyPatch, made: Any, judged: Any, shares: Any, judged_too: int = 0
+) -> tuple[Any, list[str]]:
+    """What comes of a stage on these tasks, that an attempt before has taken all steps of, and what
+    the run's log warned of."""
+    warned: list[str] = []
     pool = SimpleNamespace(gate=SimpleNamespace(shares=shares))
     attempt: Any = SimpleNamespace(
-        spec=SimpleNamespace(pool=pool), begin=lambda index: None, ended_at=lambda index: 30
+        spec=SimpleNamespace(pool=pool),
+        storage=SimpleNamespace(),
+        reporter=SimpleNamespace(log=lambda text, level: warned.append(text)),
+        begin=lambda index: None,
+        ended_at=lambda index: 30,
     )
+    monkeypatch.setattr(stages.own_tasks, "judged_too", lambda storage, spec, version: judged_too)
     monkeypatch.setattr(stages, "fetch_tasks", lambda attempt, index, version: made)
     monkeypatch.setattr(stages, "judge", lambda attempt, index, step: judged)
-    return stages.reinforce(attempt, 1, RlStage(dataset=VERSION))
+    return stages.reinforce(attempt, 1, RlStage(dataset=VERSION)), warned
 
 
 def test_a_stage_on_own_tasks_says_what_was_read_of_them(monkeypatch):
     made = {"dataset": VERSION, "rows_used": 2, "categories": ["city", "none"]}
     judged = {"completion_rate": 0.5}
-    found = of_own_tasks(monkeypatch, {**made}, judged, {})
+    found, warned = of_own_tasks(monkeypatch, {**made}, judged, {})
     assert found == {"completion_rate": 0.5, "dataset": VERSION, "rows_used": 2}
+    assert not warned
     assert judged == {"completion_rate": 0.5}, "an evaluation's summary is its own"
-    assert of_own_tasks(monkeypatch, {**made}, None, {"city": 0.5, "none": 0.5}) is None
-    assert of_own_tasks(monkeypatch, None, judged, {}) is None, "the end was asked for"
+    assert of_own_tasks(monkeypatch, {**made}, None, {"city": 0.5, "none": 0.5})[0] is None
+    assert of_own_tasks(monkeypatch, None, judged, {})[0] is None, "the end was asked for"
+
+
+def test_tasks_that_judge_as_well_as_train_are_counted_and_warned_of(monkeypatch):
+    made = {"dataset": VERSION, "rows_used": 9, "categories": ["city"]}
+    found, warned = of_own_tasks(monkeypatch, made, {"completion_rate": 0.5}, {}, judged_too=4)
+    assert found["judged_too"] == 4
+    assert len(warned) == 1
+    assert warned[0].startswith(f"4 tasks of dataset version {VERSION}")
 
 
 def test_a_gate_of_other_categories_than_the_tasks_is_refused(monkeypatch):
