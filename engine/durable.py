@@ -1,6 +1,8 @@
 """Files that are there after a power cut, whole or not at all: more than `kill -9` asks for."""
 
 import os
+import shutil
+import time
 from pathlib import Path
 
 
@@ -24,6 +26,23 @@ def sync_tree(path: Path, below: Path) -> None:
         _sync(one)
         if one == below:
             return
+
+
+def unfinished(folder: Path) -> Path:
+    """Where a folder is written before it is renamed to its place."""
+    return folder.with_name(f".{folder.name}.writing")
+
+
+def remove_unfinished(parent: Path, quiet_s: float) -> None:
+    """Remove the folders in here that a writer left unfinished. One with a file that was changed
+    within `quiet_s` seconds stays: its writer may be alive."""
+    for work in parent.glob(".*.writing"):
+        try:
+            changed = max(path.stat().st_mtime for path in (work, *work.rglob("*")))
+        except OSError:  # it is being renamed
+            continue
+        if time.time() - changed >= quiet_s:
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _sync(path: Path) -> None:

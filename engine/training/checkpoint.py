@@ -10,6 +10,8 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from engine.durable import unfinished
+
 META = "caravan.json"
 
 
@@ -29,7 +31,7 @@ def save_checkpoint(
     model: a transformers model (config.json, model.safetensors); tensors: file stem -> tensors;
     meta: plain values, stored with the hashes of the other files; extra_files: e.g. the tokenizer.
     """
-    work = folder.with_name(f".{folder.name}.writing")
+    work = unfinished(folder)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     model.save_pretrained(work)

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from engine.durable import remove_unfinished
 from engine.records.events import CheckpointSaved, StageChange
 from engine.spec import ExperimentSpec
 from engine.spec.lineage import TrainedStage, parent_of
@@ -203,6 +204,14 @@ class Attempt:
             parent=parent.path if parent is not None else "",
         )
         self.saved = (index, step)
+        self.clean()
+
+    def clean(self) -> None:
+        """Remove what attempts before this one were writing when they died. They were revoked, but
+        one that does not know it yet may still write: not what changed of late."""
+        for earlier in range(1, self.number):
+            folder = self.storage.folder / f"checkpoints/attempt-{earlier}"
+            remove_unfinished(folder, quiet_s=limits.SAVE_S)
 
 
 def newest_position(number: int, told: Position | None, storage: RunStorage) -> Position | None:

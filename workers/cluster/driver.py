@@ -125,6 +125,7 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
         attempt.resume = newest_position(attempt.number, resume, storage)
         attempt.origin = take_origin(told.get("origin"), storage)
         attempt.rehearses = bool(told.get("dry_run"))
+        attempt.clean()
         return take_stages(attempt)
     except RevokedAttemptError:
         raise

@@ -1,10 +1,13 @@
 """Where an attempt goes on."""
 
+import os
+import time
 from dataclasses import asdict
 
 import pytest
 
 from engine.spec import EvaluateStage, ExperimentSpec, RlStage, SftStage, SynthesiseStage
+from workers.cluster import limits
 from workers.cluster.attempt import (
     Attempt,
     Position,
@@ -71,3 +74,28 @@ def test_the_first_training_stage_of_a_fork_begins_with_the_checkpoint_of_the_ot
     only_judging = attempt_of(storage, 1, [EvaluateStage()])
     only_judging.origin = origin
     assert only_judging.parent(1) == origin
+
+
+def test_checkpoints_that_dead_attempts_left_unfinished_are_removed_and_no_others(tmp_path):
+    storage = RunStorage(str(tmp_path))
+    long_ago = time.time() - 2 * limits.SAVE_S
+    folders = {
+        name: storage.path(f"checkpoints/{name}")
+        for name in (
+            "attempt-1/.stage-1-step-000010.writing",
+            "attempt-1/stage-1-step-000005",
+            "attempt-2/.stage-1-step-000020.writing",  # written until a moment ago
+            "attempt-3/.stage-1-step-000030.writing",  # its own
+            "attempt-4/.stage-1-step-000040.writing",
+        )
+    }
+    for name, folder in folders.items():
+        (folder / "part").mkdir(parents=True)
+        (weights := folder / "part/model.safetensors").write_bytes(b"weights")
+        for path in (weights, weights.parent, folder):
+            os.utime(path, (long_ago, long_ago))
+        if name.startswith("attempt-2"):
+            os.utime(weights)
+    attempt_of(storage, 3, []).clean()
+    left = {name for name, folder in folders.items() if folder.exists()}
+    assert left == folders.keys() - {"attempt-1/.stage-1-step-000010.writing"}
