@@ -13,6 +13,9 @@ ATTEMPTS = 4
 RETRY_AFTER_S = 0.5  # doubled with each attempt
 STEP_S = 1.0  # a step without a finished turn returns after this time
 
+# The whole distribution: what a request leaves out, vLLM takes from the model's generation_config.
+UNTRUNCATED = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+
 
 class EndpointError(RuntimeError):
     """The endpoint cannot do what sampling needs; the message says what and how to turn it on."""
@@ -164,6 +167,7 @@ class OpenAiSampler:
             "prompt": prompt,
             "max_tokens": max_tokens,
             "temperature": temperature,
+            **UNTRUNCATED,
             "logprobs": 1,
             "return_token_ids": True,
             "stop_token_ids": [self._end_id],

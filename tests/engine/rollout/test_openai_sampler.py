@@ -79,6 +79,17 @@ def test_ids_go_in_and_ids_come_out() -> None:
     sampler.shut_down()
 
 
+def test_no_default_of_the_served_model_cuts_the_distribution() -> None:
+    """vLLM fills in top_p, top_k and penalties of the model's generation_config.json."""
+    server = Server()
+    sampler = make_sampler(server)
+    sampler.open([1, 2, 3], 1, 5, 1.0)
+    turns_of(sampler, 1)
+    asked = {name: server.requests[0][name] for name in openai_sampler.UNTRUNCATED}
+    assert asked == {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+    sampler.shut_down()
+
+
 def test_a_turn_that_was_cut_has_not_ended() -> None:
     sampler = make_sampler(Server())
     sampler.open([1], 1, 1, 1.0)
