@@ -29,14 +29,17 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes of {trials} trials are no rate")
+    return _score(successes / trials, trials, confidence)
+
+
+def _score(rate: float, trials: int, confidence: float) -> Interval:
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    rate = successes / trials
     scale = 1 + z * z / trials
     centre = (rate + z * z / (2 * trials)) / scale
     spread = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials)) / scale
     # Exactly 0 and 1 at the ends, where rounding would leave a trace on the wrong side.
-    lower = max(0.0, centre - spread) if successes else 0.0
-    return Interval(rate, lower, min(1.0, centre + spread) if successes < trials else 1.0)
+    lower = max(0.0, centre - spread) if rate else 0.0
+    return Interval(rate, lower, min(1.0, centre + spread) if rate < 1 else 1.0)
 
 
 def clustered(
@@ -53,10 +56,15 @@ def clustered(
 
 
 def rate(tasks: Sequence[Sequence[bool]]) -> Interval:
-    """A rate over tasks: Wilson's interval for one trial per task, clustered otherwise."""
+    """A rate over tasks: Wilson's interval for one trial per task, clustered otherwise.
+
+    Where all tasks have one rate, such as all solved each time, drawing them again tells nothing
+    and would leave an interval without width: Wilson's is taken, of as many cases as tasks.
+    """
     if all(len(one) == 1 for one in tasks):
         return wilson(sum(one[0] for one in tasks), len(tasks))
-    return clustered(tasks)
+    found = clustered(tasks)
+    return _score(found.value, len(tasks), 0.95) if found.lower == found.upper else found
 
 
 def mcnemar_p(before: Sequence[bool], after: Sequence[bool]) -> float:

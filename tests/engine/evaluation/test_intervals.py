@@ -95,6 +95,16 @@ def test_a_rate_is_the_mean_over_tasks_not_over_trials() -> None:
     assert rate([[True]] * 8 + [[False]] * 2) == wilson(8, 10)
 
 
+@pytest.mark.parametrize("trials", [[True, True], [False, False, False], [True, False]])
+def test_tasks_that_all_have_one_rate_are_not_certain_of_it(trials: list[bool]) -> None:
+    """Four tasks solved twice each do not show that every task is solved."""
+    found = rate([trials] * 4)
+    assert found.value == sum(trials) / len(trials)
+    assert found.upper - found.lower > 0.4
+    alone = {1.0: wilson(4, 4), 0.0: wilson(0, 4), 0.5: wilson(2, 4)}
+    assert found == alone[found.value]
+
+
 @pytest.mark.parametrize("tasks", [[], [[True], []]])
 def test_an_interval_over_tasks_needs_a_trial_of_each(tasks: list[list[bool]]) -> None:
     with pytest.raises(ValueError, match="each with a trial"):
