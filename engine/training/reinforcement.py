@@ -354,7 +354,10 @@ class _Step:
 
 
 def _means(updates: list[dict[str, float]]) -> dict[str, float]:
-    means = {name: fmean(one[name] for one in updates if name in one) for name in updates[0]}
+    names = dict.fromkeys(name for one in updates for name in one)
+    means = {name: fmean(one[name] for one in updates if name in one) for name in names}
+    if "skipped_update" in means:
+        means["skipped_update"] *= sum("skipped_update" in one for one in updates) / len(updates)
     if "max_logit" in means:
         means["max_logit"] = max(one["max_logit"] for one in updates)
     return means

@@ -133,6 +133,19 @@ def test_minibatches_are_steps_on_their_groups() -> None:
         assert torch.allclose(weight, parted.weights()[name], atol=1e-7), name
 
 
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_an_update_that_was_left_out_is_told_whichever_of_the_step_it_is(skipped: int) -> None:
+    groups = make_groups(groups=4)
+    trainer = begun({"algorithm": "grpo", "minibatches": 2})
+    found = gather(groups)
+    assert found is not None
+    parts = [numbers for numbers, _ in deal(found, 1, 2, f"{trainer.spec.seed} 0")]
+    worst = min(groups[min(parts[skipped])], key=lambda one: one.reward.value or 0.0)
+    worst.segments[0].logprobs[-1] = -1e4  # its ratio is infinite
+    assert rl_step(trainer, groups)["skipped_update"] == 0.5
+    assert all(torch.isfinite(weight).all() for weight in trainer.weights().values())
+
+
 def test_against_the_old_policy_one_update_is_the_plain_gradient() -> None:
     """The ratio is 1 everywhere: no clip can act, as the notice of the stage says."""
     found = []
