@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from django.contrib.staticfiles import finders
@@ -14,9 +15,12 @@ from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
+from webapp.plotly_core import core_of
+
+PLOTLY = "vendor/plotly.core.min.js"
 # Name in static files -> package and the file inside it. Nothing else of the packages is served.
 VENDOR = {
-    "vendor/plotly.min.js": ("plotly", "package_data/plotly.min.js"),
+    PLOTLY: ("plotly", "package_data/plotly.min.js"),
     "vendor/htmx-2.min.js": ("django_htmx", "static/django_htmx/htmx-2.min.js"),
 }
 _IMPORTED = re.compile(r"""^(?:import|export)\s[^;]*?["'](\.{1,2}/[^"']+)["'];""", re.MULTILINE)
@@ -45,21 +49,35 @@ class ManifestStorage(CompressedManifestStaticFilesStorage):  # type: ignore[mis
 class VendorFinder(BaseFinder):
     """Serves single files of installed packages under `vendor/`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.files = {name: _inside(*where) for name, where in VENDOR.items()}
-
     def check(self, **kwargs: Any) -> list[Any]:
         return []
 
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
-        found = [str(self.files[path])] if path in self.files else []
+        found = [str(_vendored(path))] if path in VENDOR else []
         return found if find_all else (found[0] if found else [])
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Iterable[Any]:
-        for file in self.files.values():
+        for file in map(_vendored, VENDOR):
             storage = FileSystemStorage(file.parent)
             storage.prefix = "vendor"  # type: ignore[attr-defined]
             yield file.name, storage
+
+
+@cache
+def _vendored(name: str) -> Path:
+    """Where a file of a package lies; Plotly's core, of which no package has a file, is made."""
+    file = _inside(*VENDOR[name])
+    if name != PLOTLY:
+        return file
+    made = Path(_own_folder().name) / posixpath.basename(name)
+    made.write_text(core_of(file.read_text()))
+    return made
+
+
+@cache
+def _own_folder() -> "TemporaryDirectory[str]":
+    """A folder that goes when the process ends."""
+    return TemporaryDirectory(prefix="caravan-static-")
 
 
 def _inside(package: str, path: str) -> Path:

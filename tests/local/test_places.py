@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.local.places import Places, UserError, find_places, prepare, write_private
+from workers.local.places import Places, UserError, find_places, prepare, stamp, write_private
 
 
 def mode(path: Path) -> int:
@@ -63,3 +63,14 @@ def test_it_replaces_a_private_file_in_one_step(tmp_path: Path) -> None:
 def test_it_says_where_it_cannot_write() -> None:
     with pytest.raises(UserError, match="cannot write /proc/caravan"):
         prepare(Places(Path("/proc/caravan/home"), Path("/proc/caravan/run")))
+
+
+def test_a_stamp_is_of_files_themselves_and_of_all_below_folders(tmp_path: Path) -> None:
+    alone, below = tmp_path / "alone", tmp_path / "folder" / "deep" / "below"
+    below.parent.mkdir(parents=True)
+    seen = set()
+    for path, text in ((alone, "1"), (below, "1"), (alone, "12"), (below, "12")):
+        path.write_text(text)
+        seen.add(stamp([alone, tmp_path / "folder"]))
+    assert len(seen) == 4
+    assert stamp([alone, tmp_path / "folder"]) in seen

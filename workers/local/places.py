@@ -82,11 +82,11 @@ def write_private(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def stamp(folders: Iterable[Path]) -> str:
-    """A hash of the names, sizes and times of all files below; changes when one of them does."""
+def stamp(places: Iterable[Path]) -> str:
+    """A hash of names, sizes and times of files and all below folders; changes when one does."""
     lines = []
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
+    for place in places:
+        for path in sorted([place, *place.rglob("*")]):
             if path.is_file() and "__pycache__" not in path.parts:
                 found = path.stat()
                 lines.append(f"{path} {found.st_size} {found.st_mtime_ns}")

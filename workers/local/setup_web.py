@@ -13,6 +13,8 @@ from workers.local.places import CHECKOUT, stamp
 
 # Their module imports cannot be resolved, and no page uses them.
 UNUSED = "django_htmx/ext/*"
+# What the collected files are made of and by.
+SOURCES = ("frontend/static", "requirements", "webapp/plotly_core.py", "webapp/staticfiles.py")
 
 
 def main() -> None:
@@ -36,7 +38,7 @@ def _step(what: str, began: float, *command: str) -> None:
 def _collect_static_files() -> None:
     """Copy, hash and compress them, unless they are those of the last start."""
     collected = Path(settings.STATIC_ROOT) / ".collected"
-    wanted = stamp([CHECKOUT / "frontend/static", CHECKOUT / "requirements"])
+    wanted = stamp(CHECKOUT / name for name in SOURCES)
     if not collected.exists() or collected.read_text() != wanted:
         options = ("--no-input", "--verbosity=0", f"--ignore={UNUSED}")
         _step("static files", time.monotonic(), "collectstatic", *options)
