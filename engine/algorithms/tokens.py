@@ -16,7 +16,10 @@ class Tokens:
     logprobs: under the current policy, the only one with a gradient; anchor: under what ratios are
     taken against, the distribution that sampled the token (temperature and staleness included) or
     the policy before the step's first update; advantages: one number a token; mean_log_ratio: of
-    the trajectory that the token belongs to, without gradient.
+    the trajectory that the token belongs to, without gradient (`corrections.sequence_mean`);
+    bounds: those that the loss reads (`LOSS_BOUNDS`).
+
+    Raises ValueError where the tensors are not of one shape: broadcasting would mix tokens.
     """
 
     logprobs: Tensor
@@ -24,6 +27,15 @@ class Tokens:
     advantages: Tensor
     mean_log_ratio: Tensor
     bounds: Mapping[Bound, float]
+
+    def __post_init__(self) -> None:
+        given = self.logprobs, self.anchor, self.advantages, self.mean_log_ratio
+        shapes = [list(tensor.shape) for tensor in given]
+        if any(shape != shapes[0] for shape in shapes) or len(shapes[0]) != 1:
+            raise ValueError(
+                f"logprobs, anchor, advantages and mean_log_ratio are {shapes}; expected is "
+                "one number a token, [tokens]. Of padded rows take what is under the mask, x[mask]."
+            )
 
     @property
     def log_ratio(self) -> Tensor:
