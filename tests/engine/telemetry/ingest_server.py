@@ -43,6 +43,12 @@ class IngestServer:
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), "it did not happen in time"
 
+    def forget(self) -> None:
+        """As before the first call, for the next attempt; what is stored by hash stays."""
+        self.calls.clear()
+        self.events.clear()
+        self.command = "run"
+
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
         found = sorted(self.events.items())
         return [event for _, event in found if event["kind"] == kind]

@@ -56,6 +56,11 @@ def spec(rl_steps: int = 5) -> dict[str, Any]:
     return found.model_dump(mode="json")
 
 
+def series(ingest: IngestServer, name: str) -> dict[int, float]:
+    """What was reported of a metric, by step."""
+    return {e["step"]: e["values"][name] for e in ingest.of_kind("metrics") if name in e["values"]}
+
+
 @dataclass
 class Cluster:
     """Ray's job API."""
@@ -63,6 +68,13 @@ class Cluster:
     url: str
     token: str
     started: list[str] = field(default_factory=list)
+
+    def stop_all(self) -> None:
+        """Stop the jobs that still run, as a failed test leaves them."""
+        for job in self.started:
+            if self.call("GET", job)["status"] not in ENDED:
+                self.call("POST", f"{job}/stop")
+        self.started.clear()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {self.token}"}
@@ -80,7 +92,7 @@ class Job:
         self,
         cluster: Cluster,
         ingest: IngestServer,
-        storage: Path,
+        folder: Path,
         spec: dict[str, Any],
         number: int = 1,
         environment: dict[str, str] | None = None,
@@ -88,13 +100,13 @@ class Job:
         origin: dict[str, Any] | None = None,
         dry_run: bool = False,
     ) -> None:
-        """`scheme`: with "local://" the folder is used as an object store would be; `origin`: the
-        checkpoint of another run that this one starts from."""
-        self.cluster, self.ingest, self.storage = cluster, ingest, storage
-        self.attempt = f"att_{storage.parent.name}_{number}"
+        """`folder` gets the run's `storage` and `spool`; `scheme`: with "local://" the storage is
+        used as an object store would be; `origin`: the checkpoint of another run to start from."""
+        self.cluster, self.ingest = cluster, ingest
+        self.attempt = f"att_{folder.name}_{number}"
         ingest.redeems = {
             "token": ingest.token,
-            "run_id": f"run_{storage.parent.name}",
+            "run_id": f"run_{folder.name}",
             "attempt_id": self.attempt,
             "attempt_number": number,
             "spec": spec,
@@ -102,16 +114,20 @@ class Job:
             "code_version": LAUNCHED_WITH,
             "resume": None,
             "origin": origin,
-            "storage": f"{scheme}{storage}",
+            "storage": f"{scheme}{folder}/storage",
             "heartbeat_s": 1,
+        }
+        variables = {
+            "CARAVAN_CODE_VERSION": LAUNCHED_WITH,
+            "CARAVAN_SPOOL": f"{folder}/spool",
+            "OMP_NUM_THREADS": "1",
+            **(environment or {}),
         }
         driver = "python -m workers.cluster.driver"
         body = {
             "submission_id": f"{self.attempt}-{time.time_ns()}",
             "entrypoint": f"{driver} --ingest {ingest.url} --attempt {self.attempt} --ticket once",
-            "runtime_env": {
-                "env_vars": {"CARAVAN_CODE_VERSION": LAUNCHED_WITH, **(environment or {})}
-            },
+            "runtime_env": {"env_vars": variables},
         }
         self.id: str = cluster.call("POST", "", body)["submission_id"]
         cluster.started.append(self.id)

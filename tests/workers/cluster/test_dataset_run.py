@@ -2,7 +2,6 @@
 
 import copy
 import json
-from pathlib import Path
 
 import pytest
 import zstandard
@@ -11,10 +10,9 @@ from engine.environments.kg_search.calls import render_answer
 from engine.records.trajectory import Trajectory
 from engine.spec import ExperimentSpec, load_spec
 from engine.synthesis import synthesise
-from tests.workers.cluster.running import SPEC, Cluster, Job
+from tests.workers.cluster.running import SPEC, Job
 from tests.workers.cluster.told import stored_trajectories
 from webapp.reviews.preferences import Preferences
-from workers.local.scratch import scratch_stack
 
 pytestmark = pytest.mark.stack
 
@@ -83,25 +81,14 @@ def reviewed(accepted: list[Trajectory]) -> list[dict]:
     return rows
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
-
-
 @pytest.fixture
 def start(cluster, ingest, tmp_path):
     def start(number: int = 1, dpo_steps: int = 2, other: ExperimentSpec | None = None) -> Job:
-        environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
         given = (other or spec(dpo_steps)).model_dump(mode="json")
-        return Job(cluster, ingest, tmp_path / "storage", given, number, environment)
+        return Job(cluster, ingest, tmp_path, given, number)
 
     yield start
-    for job in cluster.started:
-        if cluster.call("GET", job)["status"] in ("PENDING", "RUNNING"):
-            cluster.call("POST", f"{job}/stop")
-    cluster.started.clear()
+    cluster.stop_all()
 
 
 def test_stored_rows_are_learned_and_not_fetched_again_after_a_resume(start, ingest, datasets):
@@ -120,10 +107,8 @@ def test_stored_rows_are_learned_and_not_fetched_again_after_a_resume(start, ing
     assert fetched == [f"datasets/{ROWS}", f"datasets/{PAIRS}"]
 
     last = ingest.of_kind("checkpoint")[-1]
-    ingest.command = "run"
     ingest.datasets = {}
-    ingest.calls.clear()
-    ingest.events.clear()
+    ingest.forget()
     again = start(number=2, dpo_steps=last["step"] + 2)
     assert again.end()["state"] == "succeeded", again.log()
     done = {e["index"]: e["summary"] for e in ingest.of_kind("stage") if e["state"] == "done"}

@@ -1,15 +1,11 @@
 """A run on a real Ray in which two experts teach one student, stopped and resumed on the way."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.spec import load_spec
-from tests.engine.telemetry.ingest_server import IngestServer
-from tests.workers.cluster.running import SPEC, Cluster, Job
-from workers.local.scratch import scratch_stack
+from tests.workers.cluster.running import SPEC, Job, series
 
 pytestmark = pytest.mark.stack
 
@@ -46,21 +42,9 @@ def spec(steps: int) -> dict[str, Any]:
     return found.model_dump(mode="json")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
-
-
-def series(ingest: IngestServer, name: str) -> dict[int, float]:
-    return {e["step"]: e["values"][name] for e in ingest.of_kind("metrics") if name in e["values"]}
-
-
 def test_two_experts_teach_a_student_that_goes_on_after_a_stop(cluster, ingest, tmp_path):
     def start(steps: int, number: int) -> Job:
-        environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-        return Job(cluster, ingest, tmp_path / "storage", spec(steps), number, environment)
+        return Job(cluster, ingest, tmp_path, spec(steps), number)
 
     job = start(500, 1)
     job.until(lambda: max(series(ingest, "distil/divergence"), default=0) >= BEFORE + 2)
@@ -77,9 +61,7 @@ def test_two_experts_teach_a_student_that_goes_on_after_a_stop(cluster, ingest, 
     shared = "The teacher of stage 3 is held as adapters alone, on the student's weights."
     assert [e["text"] for e in ingest.of_kind("log") if "The teacher of" in e["text"]] == [shared]
 
-    ingest.calls.clear()
-    ingest.events.clear()
-    ingest.command = "run"
+    ingest.forget()
     end = start(last["step"] + 2, 2)
     word = end.end()
     assert word["state"] == "succeeded", end.log()

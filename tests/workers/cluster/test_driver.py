@@ -3,7 +3,6 @@
 import json
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,9 +11,8 @@ import pytest
 from engine.pool.wal import FolderStore, Wal
 from engine.records.shards import read_trajectory
 from tests.engine.telemetry.ingest_server import IngestServer
-from tests.workers.cluster.running import Cluster, Job, spec
+from tests.workers.cluster.running import Job, series, spec
 from tests.workers.cluster.told import assert_told_of_episodes, assert_told_of_tokens
-from workers.local.scratch import scratch_stack
 
 pytestmark = pytest.mark.stack
 
@@ -22,31 +20,15 @@ RL = 2  # index of the stage
 FAULTS = Path(__file__).parent / "faults"
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
-
-
 @pytest.fixture
 def start(cluster, ingest, tmp_path):
     """Starts attempts of one run."""
 
     def start(rl_steps: int = 5, number: int = 1, **environment: str) -> Job:
-        spool = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-        storage = tmp_path / "storage"
-        return Job(cluster, ingest, storage, spec(rl_steps), number, {**spool, **environment})
+        return Job(cluster, ingest, tmp_path, spec(rl_steps), number, environment)
 
     yield start
-    for job in cluster.started:
-        if cluster.call("GET", job)["status"] in ("PENDING", "RUNNING"):
-            cluster.call("POST", f"{job}/stop")
-    cluster.started.clear()
-
-
-def series(ingest: IngestServer, name: str) -> dict[int, float]:
-    return {e["step"]: e["values"][name] for e in ingest.of_kind("metrics") if name in e["values"]}
+    cluster.stop_all()
 
 
 def rl_step(ingest: IngestServer) -> int:
@@ -126,9 +108,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_higher_versions(start, i
     assert state.conserves()
     assert state.consumed == 3 * last["step"]
 
-    ingest.calls.clear()
-    ingest.events.clear()
-    ingest.command = "run"
+    ingest.forget()
     assert not [e for e in ingest.of_kind("log") if "runs code" in e["text"]]
     again = start(rl_steps=last["step"] + 2, number=2, CARAVAN_CODE_VERSION="newer")
     assert again.end()["state"] == "succeeded", again.log()
@@ -173,8 +153,7 @@ def test_a_killed_driver_takes_its_actors_along_and_loses_nothing(start, ingest,
     assert state.consumed == 3 * latest["step"]
     assert not state.leased
 
-    ingest.calls.clear()
-    ingest.events.clear()
+    ingest.forget()
     again = start(rl_steps=latest["step"] + 1, number=2)
     assert again.end()["state"] == "succeeded", again.log()
     assert min(e["trainer_version"] for e in ingest.of_kind("pool")) > state.version
@@ -243,8 +222,7 @@ def test_two_ranks_and_two_workers_train_together_over_remote_storage(cluster, i
     both = spec(rl_steps=2)
     both["trainer"]["workers"] = both["rollout"]["workers"] = 2
     (local := tmp_path / "local").mkdir()
-    environment = {"TMPDIR": str(local), "OMP_NUM_THREADS": "1"}
-    job = Job(cluster, ingest, tmp_path / "storage", both, 1, environment, scheme="local://")
+    job = Job(cluster, ingest, tmp_path, both, 1, {"TMPDIR": str(local)}, scheme="local://")
     assert job.end(timeout_s=240)["state"] == "succeeded", job.log()
     final = ingest.of_kind("checkpoint")[-1]
     stored = {path.name for path in (tmp_path / "storage" / final["path"]).iterdir()}

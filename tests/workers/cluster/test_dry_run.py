@@ -1,6 +1,5 @@
 """A recipe on tiny amounts, on a real Ray: every part reports, and every stage takes a step."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,10 @@ from engine.spec import load_spec
 from engine.spec.dry_run import JUDGED, on_tiny_amounts
 from tests.engine.telemetry.ingest_server import IngestServer
 from tests.workers.cluster.running import Cluster, Job
-from workers.local.scratch import scratch_stack
 
 pytestmark = pytest.mark.stack
 
 RECIPES = Path(__file__).resolve().parents[3] / "recipes"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
 
 
 @pytest.mark.parametrize("recipe", ["kg-search", "repair"])
@@ -37,11 +28,9 @@ def test_every_part_of_a_recipe_is_tried_and_of_a_fork_of_it(
         if origin is None:  # more are drawn than a dry run plays
             wide = small.evaluation.model_copy(update={"tasks": 2 * JUDGED})
             small = small.model_copy(update={"evaluation": wide})
-        ingest.calls.clear()
-        ingest.events.clear()
-        spool = {"CARAVAN_SPOOL": str(tmp_path / name / "spool"), "OMP_NUM_THREADS": "1"}
+        ingest.forget()
         job = Job(
-            cluster, ingest, tmp_path / name / "storage", small.model_dump(mode="json"), 1, spool,
+            cluster, ingest, tmp_path / name, small.model_dump(mode="json"),
             origin=origin, dry_run=True,
         )  # fmt: skip
         end = job.end(timeout_s=300)

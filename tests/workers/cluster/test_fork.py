@@ -2,22 +2,13 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
-from tests.workers.cluster.running import Cluster, Job, spec
+from tests.workers.cluster.running import Job, spec
 from workers.cluster import synthesised
-from workers.local.scratch import scratch_stack
 
 pytestmark = pytest.mark.stack
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
 
 
 def losses(ingest):
@@ -28,11 +19,9 @@ def test_it_judges_and_trains_on_from_a_run_that_is_gone(cluster, ingest, tmp_pa
     told = spec()
 
     def play(name, *stages, origin=None):
-        ingest.calls.clear()
-        ingest.events.clear()
+        ingest.forget()
         here = {**told, "stages": [told["stages"][0], *stages]}
-        environment = {"CARAVAN_SPOOL": str(tmp_path / name / "spool"), "OMP_NUM_THREADS": "1"}
-        job = Job(cluster, ingest, tmp_path / name / "storage", here, 1, environment, origin=origin)
+        job = Job(cluster, ingest, tmp_path / name, here, origin=origin)
         end = job.end()
         assert (end["state"], end["reason"]) == ("succeeded", ""), job.log()
         return end

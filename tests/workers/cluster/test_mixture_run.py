@@ -1,16 +1,12 @@
 """A run on a real Ray that reinforces a mixture of experts on two ranks, stopped and resumed."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.numpy import load_file
 
 from engine.spec import load_spec
-from tests.engine.telemetry.ingest_server import IngestServer
-from tests.workers.cluster.running import SPEC, Cluster, Job
-from workers.local.scratch import scratch_stack
+from tests.workers.cluster.running import SPEC, Job, series
 
 pytestmark = pytest.mark.stack
 
@@ -26,21 +22,9 @@ def spec(steps: int) -> dict[str, Any]:
     return found.model_dump(mode="json")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
-
-
-def series(ingest: IngestServer, name: str) -> dict[int, float]:
-    return {e["step"]: e["values"][name] for e in ingest.of_kind("metrics") if name in e["values"]}
-
-
 def test_experts_learn_by_reinforcement_and_go_on_after_a_stop(cluster, ingest, tmp_path):
     def start(steps: int, number: int) -> Job:
-        environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-        return Job(cluster, ingest, tmp_path / "storage", spec(steps), number, environment)
+        return Job(cluster, ingest, tmp_path, spec(steps), number)
 
     def weights(checkpoint: dict[str, Any]) -> dict[str, Any]:
         return load_file(tmp_path / "storage" / checkpoint["path"] / "model.safetensors")
@@ -62,9 +46,7 @@ def test_experts_learn_by_reinforcement_and_go_on_after_a_stop(cluster, ingest, 
         ]
         assert len(moved) == 2, part
 
-    ingest.calls.clear()
-    ingest.events.clear()
-    ingest.command = "run"
+    ingest.forget()
     end = start(last["step"] + 2, 2)
     assert end.end()["state"] == "succeeded", end.log()
     steps = [BEFORE + last["step"] + 1, BEFORE + last["step"] + 2]

@@ -1,13 +1,11 @@
 """Stages that practise, on a real Ray: repair by preference, rejection sampling, resuming."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from engine.spec import load_spec
-from tests.workers.cluster.running import SPEC, Cluster, Job
-from workers.local.scratch import scratch_stack
+from tests.workers.cluster.running import SPEC, Job, series
 
 pytestmark = pytest.mark.stack
 
@@ -46,29 +44,13 @@ def spec(stages: str, dpo_steps: int) -> dict:
     return found.model_dump(mode="json")
 
 
-@pytest.fixture(scope="module")
-def cluster():
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
-
-
 @pytest.fixture
 def start(cluster, ingest, tmp_path):
     def start(number: int = 1, stages: str = STAGES, dpo_steps: int = 4) -> Job:
-        environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-        storage = tmp_path / "storage"
-        return Job(cluster, ingest, storage, spec(stages, dpo_steps), number, environment)
+        return Job(cluster, ingest, tmp_path, spec(stages, dpo_steps), number)
 
     yield start
-    for job in cluster.started:
-        if cluster.call("GET", job)["status"] in ("PENDING", "RUNNING"):
-            cluster.call("POST", f"{job}/stop")
-    cluster.started.clear()
-
-
-def series(ingest, name: str) -> dict[int, float]:
-    return {e["step"]: e["values"][name] for e in ingest.of_kind("metrics") if name in e["values"]}
+    cluster.stop_all()
 
 
 def test_own_errors_are_unlearned_and_own_successes_learned_also_over_a_resume(
@@ -88,9 +70,7 @@ def test_own_errors_are_unlearned_and_own_successes_learned_also_over_a_resume(
     assert made["played"] == 120
     assert sum(one.get("pairs", 0) for one in made["classes"].values()) == made["pairs"]
 
-    ingest.command = "run"
-    ingest.calls.clear()
-    ingest.events.clear()
+    ingest.forget()
     again = start(number=2, dpo_steps=last["step"] + 2)
     end = again.end(timeout_s=240)
     assert end["state"] == "succeeded", again.log()

@@ -1,32 +1,19 @@
 """Rewards on a real Ray: a curriculum through stop and resume, and the end of dynamic sampling."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from engine.records.shards import read_trajectory
 from engine.records.trajectory import Trajectory
 from tests.engine.telemetry.ingest_server import IngestServer
-from tests.workers.cluster.running import Cluster, Job, spec
-from workers.local.scratch import scratch_stack
+from tests.workers.cluster.running import Job, series, spec
 
 pytestmark = pytest.mark.stack
 
 SFT_STEPS = 6
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
-
-
 def weights(ingest: IngestServer) -> dict[int, float]:
-    name = "reward/process_weight"
-    return {e["step"]: e["values"][name] for e in ingest.of_kind("metrics") if name in e["values"]}
+    return series(ingest, "reward/process_weight")
 
 
 def trained(ingest: IngestServer) -> list[Trajectory]:
@@ -40,11 +27,6 @@ def trained(ingest: IngestServer) -> list[Trajectory]:
     return found
 
 
-def job(cluster: Cluster, ingest: IngestServer, folder: Path, told: dict[str, Any], number: int):
-    environment = {"CARAVAN_SPOOL": str(folder / "spool"), "OMP_NUM_THREADS": "1"}
-    return Job(cluster, ingest, folder / "storage", told, number, environment)
-
-
 def test_a_curriculum_moves_with_the_steps_and_goes_on_where_it_was(cluster, ingest, tmp_path):
     """At a threshold of 0 an untrained model's success is steady, and length ramps in."""
     told = spec(rl_steps=200)
@@ -56,7 +38,7 @@ def test_a_curriculum_moves_with_the_steps_and_goes_on_where_it_was(cluster, ing
         "weight_max": 0.3,
     }
     told["stages"][2]["dynamic_sampling"] = False  # equal outcomes are all it has at first
-    first = job(cluster, ingest, tmp_path, told, 1)
+    first = Job(cluster, ingest, tmp_path, told)
     first.until(lambda: max(weights(ingest).values(), default=0) >= 0.05)
     ingest.command = "stop"
     assert first.end()["state"] == "stopped"
@@ -77,11 +59,9 @@ def test_a_curriculum_moves_with_the_steps_and_goes_on_where_it_was(cluster, ing
     assert max(weight or 0.0 for found in groups.values() for weight in found) > 0
     last = ingest.of_kind("checkpoint")[-1]["step"]
 
-    ingest.calls.clear()
-    ingest.events.clear()
-    ingest.command = "run"
+    ingest.forget()
     told["stages"][2]["steps"] = last + 2
-    assert job(cluster, ingest, tmp_path, told, 2).end()["state"] == "succeeded"
+    assert Job(cluster, ingest, tmp_path, told, number=2).end()["state"] == "succeeded"
     again = weights(ingest)
     assert sorted(again) == [SFT_STEPS + last + 1, SFT_STEPS + last + 2]
     before, after = seen[SFT_STEPS + last], again[SFT_STEPS + last + 1]
@@ -94,7 +74,7 @@ def test_a_run_whose_groups_all_fail_ends_and_says_what_to_change(cluster, inges
     told["reward"]["terms"] = [{"kind": "exact_answer", "weight": 1.0}]
     told["stages"][2]["refill_rounds"] = 2
     told["stages"][1]["steps"] = 2  # too few to answer anything
-    end = job(cluster, ingest, tmp_path, told, 1).end()
+    end = Job(cluster, ingest, tmp_path, told).end()
     assert end["state"] == "failed"
     assert end["reason"].startswith("Step 1 found no 3 groups that teach in 2 rounds of sampling")
     assert "all failed" in end["reason"] and "easier tasks (hops)" in end["reason"]

@@ -1,25 +1,14 @@
 """A stage that ends before its last step because the policy is good enough, on a real Ray."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tests.engine.telemetry.ingest_server import IngestServer
-from tests.workers.cluster.running import Cluster, Job, spec
-from workers.local.scratch import scratch_stack
+from tests.workers.cluster.running import Job, spec
 
 pytestmark = pytest.mark.stack
 
 RL = 2
 STEPS = 300
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with scratch_stack(only=("ray-head",)) as stack:
-        token = Path(stack.layout.ray_token).read_text().strip()
-        yield Cluster(stack.layout.ray_jobs_url, token)
 
 
 def final_steps(ingest: IngestServer) -> list[int]:
@@ -30,8 +19,7 @@ def test_it_ends_there_and_takes_no_other_step_when_it_is_resumed(cluster, inges
     """Any rate is at least 0: the first evaluation that is reported ends the stage."""
     told = spec(rl_steps=STEPS)
     told["stages"][RL]["stop_at_completion"] = 0.0
-    environment = {"CARAVAN_SPOOL": str(tmp_path / "spool"), "OMP_NUM_THREADS": "1"}
-    first = Job(cluster, ingest, tmp_path / "storage", told, 1, environment)
+    first = Job(cluster, ingest, tmp_path, told)
     first.until(lambda: final_steps(ingest))
     ingest.command = "stop"
     first.end()
@@ -40,10 +28,8 @@ def test_it_ends_there_and_takes_no_other_step_when_it_is_resumed(cluster, inges
     said = [e["text"] for e in ingest.of_kind("log") if "stop_at_completion" in e["text"]]
     assert len(said) == 1 and f"ends after {ended} of {STEPS} steps" in said[0]
 
-    ingest.calls.clear()
-    ingest.events.clear()
-    ingest.command = "run"
-    second = Job(cluster, ingest, tmp_path / "storage", told, 2, environment)
+    ingest.forget()
+    second = Job(cluster, ingest, tmp_path, told, number=2)
     assert second.end()["state"] == "succeeded"
     assert not final_steps(ingest), "it was not trained again"
     done = [e for e in ingest.of_kind("stage") if e["state"] == "done" and e["index"] == RL]
