@@ -82,7 +82,7 @@ COVERED = {
         "webapp/test_outsiders.py::test_an_outsider_finds_no_page",
         "webapp/test_outsiders.py::test_an_outsider_finds_nothing_by_a_call",
         "webapp/test_outsiders.py::test_a_foreign_id_in_a_field_leads_nowhere",
-        "webapp/monitoring/test_socket.py::test_an_outsider_hears_nothing",
+        "webapp/monitoring/test_socket_access.py::test_an_outsider_hears_nothing",
     ],
     "24 what a model writes runs in a reader's session": [
         "browser/replay/test_hostile.py::test_nothing_that_an_agent_writes_runs_or_hides",

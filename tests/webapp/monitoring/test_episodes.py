@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from engine.records.shards import write_shard
-from tests.webapp.monitoring.test_socket import Open, opened, store
+from tests.webapp.monitoring.sockets import Open, store
 from tests.webapp.reviews.samples import put, trajectory
 from tests.webapp.support import Api, Driver
 from webapp.accounts.models import User
@@ -22,7 +22,6 @@ from webapp.pruning import prune
 from webapp.reviews import episodes
 from webapp.reviews.models import Episode, EpisodeTurn, Playing
 
-__all__ = ["opened"]
 pytestmark = pytest.mark.django_db(transaction=True)
 HOSTILE = "<script>alert(1)</script>\x00\ud800"
 

@@ -2,123 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from asgiref.testing import ApplicationCommunicator
 from channels.db import database_sync_to_async
-from django.db import OperationalError
-from django.test import Client
-from django.utils import timezone
 
+from tests.webapp.monitoring.sockets import Open, store
 from tests.webapp.support import Api, Driver, metrics
-from webapp import live
-from webapp.accounts import services as accounts
-from webapp.accounts.models import ApiToken, Membership, User
-from webapp.asgi import application
+from webapp.accounts.models import User
 from webapp.experiments import services
-from webapp.experiments.models import Run
 from webapp.monitoring import consumers, feeds, queries
 from webapp.monitoring.ingest import parsing, storing
 from webapp.monitoring.models import Point
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ORIGIN = (b"origin", b"http://testserver")
-HOST = (b"host", b"testserver")
-
-Open = Callable[..., Awaitable["Socket"]]
-
-
-def handshake(*headers: tuple[bytes, bytes]) -> ApplicationCommunicator:
-    scope = {
-        "type": "websocket",
-        "path": "/ws/v1/",
-        "query_string": b"",
-        "headers": [HOST, *headers],
-        "subprotocols": [],
-        "extensions": {"websocket.http.response": {}},
-    }
-    return ApplicationCommunicator(application, scope)
-
-
-class Socket:
-    """A page's end of the socket; keeps every message."""
-
-    def __init__(self, communicator: ApplicationCommunicator) -> None:
-        self.communicator = communicator
-        self.messages: list[dict[str, Any]] = []
-
-    async def close(self) -> None:
-        await self.communicator.send_input({"type": "websocket.disconnect", "code": 1001})
-        await self.communicator.wait(2)
-
-    async def subscribe(self, topic: str, after: int = 0) -> None:
-        message = {"type": "subscribe", "topic": topic, "after": after}
-        await self.say(json.dumps(message))
-
-    async def say(self, text: str) -> None:
-        await self.communicator.send_input({"type": "websocket.receive", "text": text})
-
-    async def next(self, timeout: float = 8) -> dict[str, Any]:
-        sent = await self.communicator.receive_output(timeout)
-        self.messages.append(json.loads(sent["text"]))
-        return self.messages[-1]
-
-    async def until(self, kind: str, cursor: int = 0) -> dict[str, Any]:
-        """The next message of a kind that leads at least to this cursor."""
-        while True:
-            message = await self.next()
-            if message["kind"] == kind and message.get("cursor", 0) >= cursor:
-                return message
-
-    async def reach(self, cursor: int) -> None:
-        while not any(m.get("cursor", -1) >= cursor for m in self.messages):
-            await self.next()
-
-    def points(self) -> list[tuple[str, int, float]]:
-        return [
-            (series["name"], step, value)
-            for message in self.messages
-            if message["kind"] == "series"
-            for series in message["series"]
-            for step, _, value in series["points"]
-        ]
-
-
-def session_cookie(user: User) -> bytes:
-    client = Client()
-    client.force_login(user)
-    return f"caravan_session={client.cookies['caravan_session'].value}".encode()
-
-
-@pytest.fixture
-async def opened() -> AsyncIterator[Open]:
-    sockets: list[Socket] = []
-
-    async def opened(user: User | None = None, *headers: tuple[bytes, bytes]) -> Socket:
-        sent = list(headers) or [ORIGIN]
-        if user is not None:
-            sent.append((b"cookie", await database_sync_to_async(session_cookie)(user)))
-        communicator = handshake(*sent)
-        await communicator.send_input({"type": "websocket.connect"})
-        assert (await communicator.receive_output(5))["type"] == "websocket.accept"
-        sockets.append(Socket(communicator))
-        return sockets[-1]
-
-    yield opened
-    for socket in sockets:
-        await socket.close()
-    assert not feeds._feeds
-
-
-async def store(driver: Driver, *items: Any) -> int:
-    """Store items as ingest does, hint included; the run's cursor afterwards."""
-    batch = parsing.parse(json.dumps({"items": items}).encode())
-    await database_sync_to_async(storing.store)(driver.token, batch)
-    await live.publish(live.run_topic(driver.run.pk))
-    run = await Run.objects.aget(pk=driver.run.pk)
-    return run.cursor
 
 
 async def test_it_pushes_every_point_once_in_order(
@@ -300,106 +197,6 @@ async def test_a_project_hears_of_its_runs(opened: Open, owner: User, driver: Dr
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ([ORIGIN], 401),
-        ([(b"authorization", b"Bearer cvn_guess_guess")], 401),
-        ([(b"cookie", b"caravan_session=guess")], 401),
-        ([(b"origin", b"http://evil.example")], 403),
-        ([(b"origin", b"http://testserver:81")], 403),
-        ([(b"origin", b"null")], 403),
-    ],
-)
-async def test_without_a_session_the_handshake_is_refused(
-    db: None, headers: list[tuple[bytes, bytes]], status: int
-) -> None:
-    communicator = handshake(*headers)
-    await communicator.send_input({"type": "websocket.connect"})
-    answer = await communicator.receive_output(5)
-    assert (answer["type"], answer["status"]) == ("websocket.http.response.start", status)
-
-
-async def test_a_program_connects_with_its_token(opened: Open, owner: User, driver: Driver) -> None:
-    _, text = await database_sync_to_async(accounts.create_token)(owner, "watch")
-    socket = await opened(None, (b"authorization", f"Bearer {text}".encode()))
-    await socket.subscribe(f"run.{driver.run.pk}")
-    assert (await socket.until("state"))["run"]["id"] == driver.run.pk
-
-
-@pytest.mark.parametrize("topic", ["run.{run}", "project.{project}", "run.nothing", "what", "."])
-async def test_an_outsider_hears_nothing(
-    opened: Open, outsider: User, driver: Driver, topic: str
-) -> None:
-    topic = topic.format(run=driver.run.pk, project=driver.run.project_id)
-    socket = await opened(outsider)
-    await socket.subscribe(topic)
-    problem = await socket.until("problem")
-    assert (problem["topic"], problem["status"]) == (topic, 404)
-    await store(driver, metrics(1, 0, loss=1.0))
-    assert await socket.communicator.receive_nothing(0.5)
-
-
-async def test_who_leaves_the_project_hears_no_more(
-    opened: Open, viewer: User, driver: Driver, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(consumers, "CHECK_EVERY_S", 0.1)
-    socket = await opened(viewer)
-    await socket.subscribe(f"run.{driver.run.pk}")
-    await socket.until("state")
-    await Membership.objects.filter(user=viewer).adelete()
-    assert (await socket.until("problem"))["status"] == 404
-    cursor = await store(driver, metrics(1, 0, loss=1.0))
-    assert cursor and await socket.communicator.receive_nothing(0.5)
-
-
-async def test_who_leaves_while_the_database_is_away_hears_no_more_once_it_is_back(
-    opened: Open, viewer: User, driver: Driver, monkeypatch: Any
-) -> None:
-    looked: list[Any] = []
-
-    def away(*of: Any) -> bool:
-        looked.append(of)
-        if len(looked) == 1:
-            raise OperationalError("the server closed the connection")
-        return valid(*of)
-
-    valid = consumers._still_valid
-    monkeypatch.setattr(consumers, "_still_valid", away)
-    monkeypatch.setattr(consumers, "CHECK_EVERY_S", 0.1)
-    socket = await opened(viewer)
-    await socket.subscribe(f"run.{driver.run.pk}")
-    await socket.until("state")
-    await Membership.objects.filter(user=viewer).adelete()
-    assert (await socket.until("problem"))["status"] == 404
-
-
-@pytest.mark.parametrize("end", ["expired", "revoked", "removed"])
-async def test_a_token_that_ends_ends_its_connection(
-    opened: Open, owner: User, driver: Driver, monkeypatch: Any, end: str
-) -> None:
-    monkeypatch.setattr(consumers, "CHECK_EVERY_S", 0.1)
-    token, text = await database_sync_to_async(accounts.create_token)(owner, "watch")
-    socket = await opened(None, (b"authorization", f"Bearer {text}".encode()))
-    rows, now = ApiToken.objects.filter(pk=token.pk), timezone.now()
-    if end == "removed":
-        await rows.adelete()
-    else:
-        await rows.aupdate(**{"expires_at" if end == "expired" else "revoked_at": now})
-    closed = await socket.communicator.receive_output(5)
-    assert (closed["type"], closed["code"]) == ("websocket.close", consumers.SIGNED_OUT)
-
-
-async def test_who_signs_out_is_disconnected(
-    opened: Open, viewer: User, driver: Driver, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr(consumers, "CHECK_EVERY_S", 0.1)
-    socket = await opened(viewer)
-    await User.objects.filter(pk=viewer.pk).aupdate(is_active=False)
-    closed = await socket.communicator.receive_output(5)
-    assert (closed["type"], closed["code"]) == ("websocket.close", consumers.SIGNED_OUT)
-
-
-@pytest.mark.parametrize(
     "text",
     ["", "[]", "nonsense", '{"type": "subscribe"}', '{"type": 3, "topic": "cluster"}',
      '{"type": "subscribe", "topic": "cluster", "after": "x"}',
@@ -412,23 +209,3 @@ async def test_a_message_that_makes_no_sense_is_answered(
     socket = await opened(owner)
     await socket.say(text)
     assert (await socket.until("problem"))["status"] == 400
-
-
-async def test_who_follows_a_run_that_is_deleted_is_told_that_it_is_gone(
-    opened: Open, owner: User, driver: Driver, monkeypatch: Any, caplog: Any
-) -> None:
-    monkeypatch.setattr(consumers, "CHECK_EVERY_S", 0.3)
-    socket = await opened(owner)
-    topic = f"run.{driver.run.pk}"
-    await socket.subscribe(topic)
-    await socket.until("state")
-
-    def delete() -> None:
-        services.fail_attempt(driver.attempt.pk, "over")
-        services.archive(driver.run.pk, owner)
-        services.delete_run(driver.run.pk, owner)
-
-    await database_sync_to_async(delete)()
-    problem = await socket.until("problem")
-    assert (problem["topic"], problem["status"]) == (topic, 404)
-    assert "no update" not in caplog.text
