@@ -1,8 +1,10 @@
 """`caravan trajectories export` and `tasks`."""
 
+import functools
+import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from caravan.commands.jobs import follow
-from caravan.commands.shared import AsJson, command, connect, emit, free, group, save
+from caravan.commands.shared import AsJson, RunArgument, command, connect, emit, free, group, save
 from caravan.errors import RefusedError
 from caravan.text import lines_of, plain
 
@@ -19,14 +21,16 @@ if TYPE_CHECKING:
 
 app = group("trajectories", "Export trajectories, or make a dataset of their tasks.")
 
-Purpose = Annotated[str | None, typer.Option(help="train, evaluate or demonstration.")]
-Category = Annotated[str | None, typer.Option(help="For example: 3 hops.")]
-Success = Annotated[
-    bool | None, typer.Option("--success/--failure", help="Only those that did, or did not.")
-]
-MinReward = Annotated[float | None, typer.Option(help="Reward at least.")]
-MaxReward = Annotated[float | None, typer.Option(help="Reward at most.")]
-OfAttempt = Annotated[int | None, typer.Option(min=1, help="Of one attempt.")]
+NARROWING: dict[str, Any] = {
+    "purpose": Annotated[str | None, typer.Option(help="train, evaluate or demonstration.")],
+    "category": Annotated[str | None, typer.Option(help="For example: 3 hops.")],
+    "success": Annotated[
+        bool | None, typer.Option("--success/--failure", help="Only those that did, or did not.")
+    ],
+    "min_reward": Annotated[float | None, typer.Option(help="Reward at least.")],
+    "max_reward": Annotated[float | None, typer.Option(help="Reward at most.")],
+    "attempt": Annotated[int | None, typer.Option(min=1, help="Of one attempt.")],
+}
 
 
 class Format(StrEnum):
@@ -35,7 +39,27 @@ class Format(StrEnum):
     HTML = "html"
 
 
+def narrowed(function: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of NARROWING too; `narrowing` holds those that were given."""
+
+    @functools.wraps(function)
+    def told(*arguments: Any, **options: Any) -> None:
+        given = {name: options.pop(name) for name in NARROWING}
+        options["narrowing"] = {name: value for name, value in given.items() if value is not None}
+        function(*arguments, **options)
+
+    signature = inspect.signature(function)
+    own = [one for one in signature.parameters.values() if one.name != "narrowing"]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in NARROWING.items()
+    ]
+    told.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
+    return told
+
+
 @command(app)
+@narrowed
 def export(
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Its id, or its name.")] = None,
     trajectory: Annotated[str | None, typer.Option(help="The id of one; instead of a run.")] = None,
@@ -45,31 +69,18 @@ def export(
     ] = Format.JSONL,
     comments: Annotated[bool, typer.Option("--comments", help="On the page, too.")] = False,
     to: Annotated[Path | None, typer.Option(help="A new file; stdout if left out.")] = None,
-    purpose: Purpose = None,
-    category: Category = None,
-    success: Success = None,
-    min_reward: MinReward = None,
-    max_reward: MaxReward = None,
-    attempt: OfAttempt = None,
     as_json: AsJson = False,
+    *,
+    narrowing: dict[str, Any],
 ) -> None:
     """Write the stored trajectories of a run, or one of them, each with its tokens."""
-    wanted: dict[str, Any] = {
-        "purpose": purpose,
-        "category": category,
-        "success": success,
-        "min_reward": min_reward,
-        "max_reward": max_reward,
-        "attempt": attempt,
-    }
-    _check(run, trajectory, format, comments, to, wanted)
+    _check(run, trajectory, format, comments, to, narrowing)
     with connect() as client:
-        if run is not None and client.export_extent(run, **wanted)["needs_job"]:
-            _by_job(client, run, format, to, wanted, as_json)
+        if run is not None and client.export_extent(run, **narrowing)["needs_job"]:
+            _by_job(client, run, format, to, narrowing, as_json)
             return
-        if comments:
-            wanted["comments"] = True
-        with client.export(run, trajectory, format=format.value, **wanted) as answer:
+        query = {"comments": True} if comments else narrowing
+        with client.export(run, trajectory, format=format.value, **query) as answer:
             if format is not Format.JSONL:
                 _save(answer.iter_bytes(), to, as_json)
                 return
@@ -81,28 +92,16 @@ def export(
 
 
 @command(app)
+@narrowed
 def tasks(
-    run: Annotated[str, typer.Argument(help="Its id, or its name.")],
+    run: RunArgument,
     name: Annotated[str, typer.Option(help="Of the dataset; made if it is new.")],
-    purpose: Purpose = None,
-    category: Category = None,
-    success: Success = None,
-    min_reward: MinReward = None,
-    max_reward: MaxReward = None,
-    attempt: OfAttempt = None,
     as_json: AsJson = False,
+    *,
+    narrowing: dict[str, Any],
 ) -> None:
     """Make a dataset of the tasks of a run's trajectories, each once: --failure for those it failed
     at. A run can train on it, or be judged by it."""
-    wanted = {
-        "purpose": purpose,
-        "category": category,
-        "success": success,
-        "min_reward": min_reward,
-        "max_reward": max_reward,
-        "attempt": attempt,
-    }
-    narrowing = {name: value for name, value in wanted.items() if value is not None}
     with connect() as client:
         job = client.collect_tasks(run, name, narrowing)["id"]
         if code := follow(client, job):
@@ -119,11 +118,10 @@ def _by_job(
     run: str,
     format: Format,
     to: Path | None,
-    wanted: dict[str, Any],
+    narrowing: dict[str, Any],
     as_json: bool,
 ) -> None:
     """What is too much to be sent while it is made: followed to its end, then fetched."""
-    narrowing = {name: value for name, value in wanted.items() if value is not None}
     job = client.start_export(run, format.value, narrowing)["id"]
     if code := follow(client, job):
         raise typer.Exit(code)
@@ -153,7 +151,7 @@ def _check(
     format: Format,
     comments: bool,
     to: Path | None,
-    wanted: dict[str, Any],
+    narrowing: dict[str, Any],
 ) -> None:
     """Raises RefusedError where options do not go together."""
     if (run is None) == (trajectory is None):
@@ -162,7 +160,7 @@ def _check(
         raise RefusedError("A page holds one trajectory: name it with --trajectory.")
     if comments and format is not Format.HTML:
         raise RefusedError("--comments goes with --format html: other formats hold none.")
-    if trajectory is not None and any(value is not None for value in wanted.values()):
+    if trajectory is not None and narrowing:
         raise RefusedError("What narrows a run's trajectories does not go with --trajectory.")
     if to is not None:
         free(to)
