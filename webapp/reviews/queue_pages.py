@@ -24,7 +24,7 @@ from webapp.reviews.models import Queue, Trajectory
 from webapp.reviews.pages import given_filter
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import CHOICES, Rubric
-from webapp.reviews.sampling import Kind, Pick, Picked
+from webapp.reviews.sampling import Kind, Pick
 from webapp.reviews.services.queues import MAX_ITEMS, check_rubric
 from webapp.reviews.services.versions import KINDS
 
@@ -135,10 +135,10 @@ def _previewed(run: Run, wanted: Filter, values: dict[str, str]) -> dict[str, An
         found = services.preview(run, wanted, **chosen)
     except RefusedError as refused:
         return {"preview": None, "preview_problem": refused.detail}
-    return {"preview": found, "previewed": _rows(found, found.picks[:PREVIEWED])}
+    return {"preview": found, "previewed": _rows(found.picks[:PREVIEWED])}
 
 
-def _rows(found: Picked, picks: list[Pick]) -> list[dict[str, Any]]:
+def _rows(picks: list[Pick]) -> list[dict[str, Any]]:
     wanted = {pk for one in picks for pk in (one.trajectory, one.other) if pk}
     rows = Trajectory.objects.in_bulk(list(wanted))
     return [

@@ -16,7 +16,7 @@ let timer = 0;
 let asking = null;
 
 /** @param {Row} row */
-export function labelOf(row) {
+function labelOf(row) {
   if (row.scheme) return t("%(name)s version %(n)s", { name: row.scheme.name, n: row.number });
   if (row.dataset) return t("%(name)s version %(n)s, %(rows)s rows", { name: row.dataset.name, n: row.number, rows: number(row.rows) });
   return `${row.name} (${row.kind})`;

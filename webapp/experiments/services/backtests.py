@@ -85,7 +85,7 @@ def _check_sources(
         kind = dataset.dataset.kind
         raise invalid_field("dataset_version", f"This dataset holds {kind}, not trajectories.")
     if against is not None:
-        _check(against.definition, "against", f"version {against.number}")
+        _check(against.definition, f"version {against.number}")
         return
     if dataset is not None:
         raise invalid_field("against", "Choose a version to compare with: a dataset has none.")
@@ -94,10 +94,10 @@ def _check_sources(
             raise invalid_field(
                 "against", f"Run {run.name} has no reward scheme: choose one to compare with."
             )
-        _check(run.spec["reward"], "against", f"run {run.name}")
+        _check(run.spec["reward"], f"run {run.name}")
 
 
-def _check(definition: dict[str, Any], path: str, whose: str) -> None:
+def _check(definition: dict[str, Any], whose: str) -> None:
     try:
         Definition.model_validate(definition)
     except ValidationError as error:

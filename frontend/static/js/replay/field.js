@@ -28,7 +28,7 @@ const BEFORE = 2_000; // characters shown before a place that is gone to
 const whole = (count) => count.toLocaleString("en").replaceAll(",", "\u202f");
 
 /** @param {Step} step @param {string} name @param {Map<string, Part>} opened @returns {Part} */
-export function partOf(step, name, opened) {
+function partOf(step, name, opened) {
   const known = opened.get(`${step.index}.${name}`);
   if (known) return known;
   const text = (name === "result" ? step.call?.result : name === "answer" ? step.answer : name === "text" ? step.text : "") ?? "";

@@ -10,7 +10,7 @@ const KINDS = /** @type {const} */ (["error", "detour", "answer", "call", "text"
 const MARK = 5; // pixels kept free above for comment marks
 
 /** @param {Outline} outline @param {number} step @returns {typeof KINDS[number]} */
-export function kindOf(outline, step) {
+function kindOf(outline, step) {
   if (outline.error[step] >= 0) return "error";
   if (outline.answer[step]) return "answer";
   if (outline.detour[step]) return "detour";
@@ -18,7 +18,7 @@ export function kindOf(outline, step) {
 }
 
 /** @param {Outline} outline @param {number} step */
-export function describeStep(outline, step) {
+function describeStep(outline, step) {
   const parts = [t("Step %(n)s", { n: step })];
   if (outline.tools[outline.tool[step]]) parts.push(outline.tools[outline.tool[step]]);
   if (outline.error[step] >= 0) parts.push(outline.errors[outline.error[step]]);

@@ -3,7 +3,7 @@
 const MARGIN = 800; // pixels drawn above and below the view
 
 /** Prefix sums over heights that change one at a time (a Fenwick tree). */
-export class Heights {
+class Heights {
   /** @param {Float64Array} values */
   constructor(values) {
     this.values = values;
