@@ -127,7 +127,7 @@ def login_link(
 
 @app.command()
 def invite(
-    email: str,
+    email: Annotated[str, typer.Argument(help="The colleague's address.")],
     role: Annotated[
         Literal["viewer", "editor", "admin"], typer.Option(help="What they may do.")
     ] = "editor",

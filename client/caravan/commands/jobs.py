@@ -11,6 +11,7 @@ from caravan.commands.shared import (
     INTERRUPTED,
     RUN_FAILED,
     AsJson,
+    Limit,
     Project,
     command,
     connect,
@@ -38,7 +39,7 @@ app = group("jobs", "Long work that is no run: backtests, pruning and the like."
 def list_jobs(
     kind: Annotated[str, typer.Option(help="Of this kind only.")] = "",
     state: Annotated[str, typer.Option(help="In this state; active: not ended.")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5000)] = 20,
+    limit: Limit = 20,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:

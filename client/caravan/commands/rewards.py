@@ -1,4 +1,4 @@
-"""`caravan rewards list`, `show` and `push`: reward schemes as immutable versions."""
+"""`caravan rewards list`, `show`, `push` and `backtest`: reward schemes as immutable versions."""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -7,6 +7,7 @@ import typer
 
 from caravan.commands.shared import (
     AsJson,
+    Limit,
     Project,
     RunArgument,
     cell,
@@ -42,7 +43,7 @@ def runs(
         list[str],
         typer.Argument(metavar="[FILTER]...", help="As status:running success>0.5 tag:baseline"),
     ] = [],  # noqa: B006
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=5000)] = 20,
+    limit: Limit = 20,
     sort: Annotated[str, typer.Option(help="created, name, state or a metric.")] = NEWEST,
     archived: Annotated[bool, typer.Option("--archived", help="Those put away.")] = False,
     view: Annotated[str, typer.Option(help="A saved view: its filter and its order.")] = "",

@@ -26,6 +26,7 @@ INTERRUPTED = 130  # as shells report Ctrl-C
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Its id, or its name.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=5000, help="Rows at most.")]
 Project = Annotated[str | None, typer.Option(help="Name or id; your oldest one if left out.")]
 
 

@@ -7,6 +7,7 @@ import typer
 
 from caravan.commands.shared import (
     AsJson,
+    Limit,
     Project,
     command,
     connect,
@@ -47,7 +48,7 @@ def create(
 
 @command(app, "list")
 def list_(
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000)] = 20,
+    limit: Limit = 20,
     project: Project = None,
     as_json: AsJson = False,
 ) -> None:
