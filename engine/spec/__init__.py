@@ -21,7 +21,7 @@ from engine.spec.opd import OpdStage, TeacherSpec
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.rl import RlStage
 from engine.spec.sft import SftStage
-from engine.spec.stages import SynthesiseStage
+from engine.spec.synthesise import SynthesiseStage
 
 __all__ = [
     "CheckpointSpec",

@@ -12,7 +12,7 @@ from engine.spec.opd import OpdStage
 from engine.spec.rl import RlStage
 from engine.spec.sampled import SampledStage
 from engine.spec.sft import SftStage
-from engine.spec.stages import SynthesiseStage
+from engine.spec.synthesise import SynthesiseStage
 
 
 def disagreements(spec: ExperimentSpec) -> list[Disagreement]:

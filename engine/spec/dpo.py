@@ -9,7 +9,7 @@ from engine.spec.base import DatasetVersionId, Disagreement
 from engine.spec.lineage import TrainedStage
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.practice import PracticeSpec, practice_disagreements
-from engine.spec.stages import SynthesiseStage
+from engine.spec.synthesise import SynthesiseStage
 
 PairLoss = Literal["sigmoid", "ipo", "sigmoid_norm", "sft"]
 OwnTokens = Literal["all", "first"]

@@ -14,7 +14,7 @@ from engine.spec.optimizer import OptimizerSpec
 from engine.spec.practice import PracticeSpec
 from engine.spec.rl import RlStage
 from engine.spec.sampled import SampledStage
-from engine.spec.stages import SynthesiseStage
+from engine.spec.synthesise import SynthesiseStage
 
 TASKS = 20  # for each number of hops
 DEMONSTRATIONS = 60

@@ -11,7 +11,7 @@ from engine.spec.evaluate import EvaluateStage, Temperature, Trials
 from engine.spec.opd import OpdStage
 from engine.spec.rl import RlStage
 from engine.spec.sft import SftStage
-from engine.spec.stages import SynthesiseStage
+from engine.spec.synthesise import SynthesiseStage
 
 
 class GraphSpec(SpecModel):

@@ -11,7 +11,7 @@ from engine.spec.base import Disagreement, Hops, SpecModel, hop_category
 from engine.spec.lineage import wrong_source
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.sampled import SampledStage
-from engine.spec.stages import SynthesiseStage
+from engine.spec.synthesise import SynthesiseStage
 
 WEIGHTS = (0.5, 5.0)  # importance weights that are let through, as IcePop's
 
