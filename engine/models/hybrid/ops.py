@@ -155,10 +155,11 @@ def branched_conv(x: Tensor, weight: Tensor, seams: Tensor, sources: list[Tensor
 @lru_cache(maxsize=32)
 def rotary_table(dim: int, base: float, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines [length, dim] of rotary positions, computed in fp64."""
-    rates = base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
-    angles = torch.cat([angles, angles], dim=-1)
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    with torch.inference_mode(False):  # they are kept, and may be trained with later
+        rates = base ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+        angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

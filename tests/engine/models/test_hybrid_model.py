@@ -231,6 +231,15 @@ def test_decay_rates_are_no_weights_and_survive_a_cast() -> None:
     assert model.embedding.weight.dtype == torch.float32
 
 
+def test_it_trains_after_it_was_used_in_inference_mode() -> None:
+    """Rotary tables are kept over models: one that is made in inference mode cannot be saved."""
+    model, ids = build(rope_theta=4321.0), draw_ids(2, 9)
+    with torch.inference_mode():
+        model(ids)
+    model(ids, labels=ids).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 @torch.no_grad()
 def test_it_is_close_to_itself_in_bf16() -> None:
     model = build()
