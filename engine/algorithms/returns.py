@@ -59,18 +59,17 @@ def generalised_advantages(
     return Gae(rows.flatten(advantages), rows.flatten(advantages + value))
 
 
-def whitened(values: Tensor, *, centre: bool = True, eps: float = 1e-8) -> Tensor:
+def whitened(values: Tensor, eps: float = 1e-8) -> Tensor:
     """(x - mean) / sqrt(var + eps) over all tokens of a step, var with n - 1; fp64 inside.
 
-    centre: False divides by the deviation and leaves the mean where it is. Fewer than two tokens,
-    or tokens without variance, cannot be scaled: they give zeros.
+    Fewer than two tokens, or tokens without variance, cannot be scaled: they give zeros.
     """
     exact = values.double()
     centred = exact - exact.mean() if len(exact) else exact
     variance = centred.square().sum() / max(1, len(exact) - 1)
     if variance <= 1e-16:
         return torch.zeros_like(values)
-    return ((centred if centre else exact) / torch.sqrt(variance + eps)).to(values.dtype)
+    return (centred / torch.sqrt(variance + eps)).to(values.dtype)
 
 
 class _Rows:
