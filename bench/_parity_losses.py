@@ -117,7 +117,7 @@ def policy_loss(
     terms = LOSSES[how.loss](tokens)
     losses = terms.losses
     if how.correction != "none":
-        factor, _ = correction_weights(how.correction, log_ratio, row, how.bounds)
+        factor, _ = correction_weights(how.correction, log_ratio, row, how.correction_bounds)
         losses = losses * factor
     if "weights" in inputs:
         losses = losses * tensor(inputs["weights"])[mask]

@@ -45,9 +45,9 @@ Preset = Literal[
 class Algorithm:
     """What a step of reinforcement learning does with its batch.
 
-    bounds: eps_low, eps_high: a clipped ratio stays in [1 - eps_low, 1 + eps_high]; dual_clip: the
-    ratio that a negative advantage counts with at most; weight_min, weight_max: the importance
-    weights that are let through.
+    bounds: of the loss; correction_bounds: of the correction. eps_low, eps_high: a clipped ratio
+    stays in [1 - eps_low, 1 + eps_high]; dual_clip: the ratio that a negative advantage counts with
+    at most; weight_min, weight_max: the importance weights that are let through.
     """
 
     advantage: Advantage
@@ -55,6 +55,7 @@ class Algorithm:
     aggregation: Aggregation
     correction: Correction = "none"
     bounds: Mapping[Bound, float] = field(default_factory=dict)
+    correction_bounds: Mapping[Bound, float] = field(default_factory=dict)
 
 
 PRESETS: dict[Preset, Algorithm] = {

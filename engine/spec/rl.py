@@ -1,6 +1,6 @@
 """The stage of reinforcement learning: its algorithm, its batch and its optimizer."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -128,22 +128,28 @@ class RlStage(SampledStage):
         """The algorithm with what this stage says of its own."""
         preset = algorithms.PRESETS[self.algorithm]
         loss, correction = self.loss or preset.loss, self.correction or preset.correction
-        if self.loss and self.loss != preset.loss and self.correction is None:
+        if loss != preset.loss and self.correction is None:
             correction = "none"
-        bounds = algorithms.CORRECTION_BOUNDS[correction] | algorithms.LOSS_BOUNDS.get(loss, {})
-        own = {name: getattr(self, name) for name in algorithms.BOUNDS}
-        for given in (preset.bounds, own):
-            known = {name: given.get(name) for name in bounds}
-            bounds |= {name: value for name, value in known.items() if value is not None}
+        bounds = dict(algorithms.LOSS_BOUNDS.get(loss, {}))
+        if loss == preset.loss:
+            bounds |= preset.bounds
         if loss == "cispo" and self.eps_high is not None:
             bounds["weight_max"] = 1 + self.eps_high
+        elif loss != "cispo" or correction == "none":  # else weight_max is the correction's
+            bounds = self._own(bounds)
         return algorithms.Algorithm(
             self.advantage or preset.advantage,
             loss,
             self.aggregation or preset.aggregation,
             correction,
             bounds,
+            self._own(algorithms.CORRECTION_BOUNDS[correction]),
         )
+
+    def _own(self, bounds: Mapping[algorithms.Bound, float]) -> dict[algorithms.Bound, float]:
+        """The same bounds with this stage's own values."""
+        given = ((name, getattr(self, name)) for name in bounds)
+        return {**bounds, **{name: value for name, value in given if value is not None}}
 
     def draws_tasks(self) -> bool:
         return self.dataset is None
@@ -210,13 +216,14 @@ def _of_parts(stage: RlStage, path: str) -> Iterator[Disagreement]:
 def _of_bounds(stage: RlStage, path: str) -> Iterator[Disagreement]:
     how = stage.resolved()
     loss = f"{path}.loss" if stage.loss else f"{path}.algorithm"
-    if how.loss == "cispo" and stage.eps_high is not None and stage.weight_max is not None:
+    alone = how.loss == "cispo" and how.correction == "none"
+    if alone and stage.eps_high is not None and stage.weight_max is not None:
         yield Disagreement(
             f"eps_high {stage.eps_high:g} caps the weight at {1 + stage.eps_high:g}, weight_max at "
             f"{stage.weight_max:g}: keep one of them.",
             (f"{path}.eps_high", f"{path}.weight_max"),
         )
-    read = set(how.bounds) | ({"eps_high"} if how.loss == "cispo" else set())
+    read = {*how.bounds, *how.correction_bounds, *(["eps_high"] if how.loss == "cispo" else [])}
     for bound in algorithms.BOUNDS:
         if getattr(stage, bound) is not None and bound not in read:
             yield Disagreement(
@@ -224,7 +231,8 @@ def _of_bounds(stage: RlStage, path: str) -> Iterator[Disagreement]:
                 "leave it empty.",
                 (f"{path}.{bound}", loss),
             )
-    low, high = how.bounds.get("weight_min", 0.0), how.bounds.get("weight_max", 1.0)
+    weights = how.correction_bounds
+    low, high = weights.get("weight_min", 0.0), weights.get("weight_max", 1.0)
     if low > high:
         yield Disagreement(
             f"No weight lies between weight_min {low:g} and weight_max {high:g}.",

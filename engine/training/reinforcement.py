@@ -201,7 +201,7 @@ class _Step:
             if self.how.correction != "none" and self.old is None:
                 log_rho = detached - behaviour
                 weight, bounded = correction_weights(
-                    self.how.correction, log_rho, sequence, self.how.bounds
+                    self.how.correction, log_rho, sequence, self.how.correction_bounds
                 )
                 losses, clipped = weight * losses, torch.where(bounded != 0, bounded, clipped)
                 factor = weight if factor is None else factor * weight
@@ -274,7 +274,7 @@ class _Step:
             self.how.correction,
             log_rho,
             self.found.by_token(self.found.trajectories),
-            self.how.bounds,
+            self.how.correction_bounds,
         )
         return weights
 
@@ -308,7 +308,7 @@ class _Step:
         mask, version = batch.loss_mask, self.trainer.version
         behaviour = batch.behaviour[mask].double()
         staleness = (version - batch.versions[mask]).double()
-        cap = self.how.bounds.get("weight_max", math.inf)
+        cap = (self.how.correction_bounds or self.how.bounds).get("weight_max", math.inf)
         figures = {
             **_means(updates),
             **off_policy_statistics(before[mask], behaviour, cap),

@@ -43,6 +43,29 @@ def test_cispo_reads_its_cap_in_both_conventions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "cap", "of_correction"),
+    [
+        ({}, 5.0, 2.0),
+        ({"weight_max": 3.0}, 5.0, 3.0),
+        ({"eps_high": 7.0}, 8.0, 2.0),
+        ({"eps_high": 7.0, "weight_max": 3.0}, 8.0, 3.0),
+    ],
+)
+def test_cispo_and_a_correction_beside_it_have_each_a_cap(
+    said: dict[str, float], cap: float, of_correction: float
+) -> None:
+    how = read(anchor="old", epochs=2, correction="truncated", **said).resolved()
+    assert dict(how.bounds) == {"weight_max": cap}
+    assert dict(how.correction_bounds) == {"weight_max": of_correction}
+
+
+def test_bounds_of_a_preset_are_of_its_own_loss() -> None:
+    """DAPO's upper bound of 1.28 would never clip GSPO's ratio of a whole trajectory."""
+    fields = {"loss": "gspo", "aggregation": "seq-mean-token-mean"}
+    assert read(algorithm="dapo", **fields).resolved().bounds["eps_high"] == 4e-4
+
+
+@pytest.mark.parametrize(
     ("theirs", "ours"),
     [
         ({"loss_type": "grpo"}, {"algorithm": "grpo"}),

@@ -175,7 +175,7 @@ def test_what_a_correction_masks_is_said() -> None:
 def test_a_correction_taken_before_the_first_update_is_recorded_with_its_bounds() -> None:
     fields = {"algorithm": "grpo", "anchor": "old", "correction": "truncated", "epochs": 2}
     found, record = step(make_trainer(), named(make_groups()), **fields)
-    cap = RlStage(**fields).resolved().bounds["weight_max"]
+    cap = RlStage(**fields).resolved().correction_bounds["weight_max"]
     assert any(columns["correction"] == pytest.approx(cap) for columns in found.values())
     for columns in found.values():
         assert columns["correction"] <= cap * (1 + 1e-6)
