@@ -88,11 +88,17 @@ def paired_gain(
 ) -> Interval:
     """Mean of after - before over tasks, with a bootstrap interval that resamples tasks.
 
-    One number a task, such as success or the mean over trials: a task's trials stay together.
+    One number from 0 to 1 a task, such as success or the mean over trials: a task's trials stay
+    together. Where all gains are equal, drawing tasks again tells nothing: the ends are what is
+    left open by so many equal ones, that Wilson's share of all tasks gain -1, or 1.
     """
     _check_paired(before, after)
     gains = [new - old for old, new in zip(before, after, strict=True)]
-    return _bootstrap(gains, confidence, resamples)
+    found = _bootstrap(gains, confidence, resamples)
+    if found.lower < found.upper:
+        return found
+    gain, unseen = found.value, wilson(0, len(gains), confidence).upper
+    return Interval(gain, gain - unseen * (1 + gain), gain + unseen * (1 - gain))
 
 
 def difference(one: Interval, base: Interval) -> Interval:

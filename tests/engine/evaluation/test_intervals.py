@@ -67,7 +67,24 @@ def test_a_paired_interval_excludes_zero_only_where_the_gain_is_clear() -> None:
     deviation = math.sqrt((32 / 100 - 0.28**2) / 100)  # of the mean of -1, 0, 1
     assert gain.lower == pytest.approx(0.28 - 1.96 * deviation, abs=0.02)
     assert gain.upper == pytest.approx(0.28 + 1.96 * deviation, abs=0.02)
-    assert paired_gain(before, before).upper == 0.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lower", "upper"),
+    [
+        ([0.0], [1.0], 1 - 2 * wilson(0, 1).upper, 1.0),
+        ([1.0] * 3, [0.0] * 3, -1.0, 2 * wilson(0, 3).upper - 1),
+        ([0.0, 1.0] * 50, [0.0, 1.0] * 50, -wilson(0, 100).upper, wilson(0, 100).upper),
+    ],
+)
+def test_tasks_that_all_gain_the_same_are_not_certain_of_it(
+    before: list[float], after: list[float], lower: float, upper: float
+) -> None:
+    """One task that only the second policy solves does not make it the better one."""
+    found = paired_gain(before, after)
+    assert found.value == after[0] - before[0]
+    assert (found.lower, found.upper) == pytest.approx((lower, upper))
+    assert found.lower < 0 < found.upper
 
 
 def test_paired_comparisons_refuse_different_tasks() -> None:
