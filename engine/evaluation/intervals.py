@@ -29,17 +29,14 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> Interval:
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"{successes} successes of {trials} trials are no rate")
-    return _score(successes / trials, trials, confidence)
-
-
-def _score(rate: float, trials: int, confidence: float) -> Interval:
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    rate = successes / trials
     scale = 1 + z * z / trials
     centre = (rate + z * z / (2 * trials)) / scale
     spread = z * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials)) / scale
     # Exactly 0 and 1 at the ends, where rounding would leave a trace on the wrong side.
-    lower = max(0.0, centre - spread) if rate else 0.0
-    return Interval(rate, lower, min(1.0, centre + spread) if rate < 1 else 1.0)
+    lower = max(0.0, centre - spread) if successes else 0.0
+    return Interval(rate, lower, min(1.0, centre + spread) if successes < trials else 1.0)
 
 
 def clustered(
@@ -52,19 +49,14 @@ def clustered(
     """
     if not tasks or not all(tasks):
         raise ValueError("an interval over tasks needs at least one task, each with a trial")
-    return _bootstrap([math.fsum(one) / len(one) for one in tasks], confidence, resamples)
+    return _bootstrap([math.fsum(one) / len(one) for one in tasks], 0.0, confidence, resamples)
 
 
 def rate(tasks: Sequence[Sequence[bool]]) -> Interval:
-    """A rate over tasks: Wilson's interval for one trial per task, clustered otherwise.
-
-    Where all tasks have one rate, such as all solved each time, drawing them again tells nothing
-    and would leave an interval without width: Wilson's is taken, of as many cases as tasks.
-    """
+    """A rate over tasks: Wilson's interval for one trial per task, clustered otherwise."""
     if all(len(one) == 1 for one in tasks):
         return wilson(sum(one[0] for one in tasks), len(tasks))
-    found = clustered(tasks)
-    return _score(found.value, len(tasks), 0.95) if found.lower == found.upper else found
+    return clustered(tasks)
 
 
 def mcnemar_p(before: Sequence[bool], after: Sequence[bool]) -> float:
@@ -89,16 +81,11 @@ def paired_gain(
     """Mean of after - before over tasks, with a bootstrap interval that resamples tasks.
 
     One number from 0 to 1 a task, such as success or the mean over trials: a task's trials stay
-    together. Where all gains are equal, drawing tasks again tells nothing: the ends are what is
-    left open by so many equal ones, that Wilson's share of all tasks gain -1, or 1.
+    together.
     """
     _check_paired(before, after)
     gains = [new - old for old, new in zip(before, after, strict=True)]
-    found = _bootstrap(gains, confidence, resamples)
-    if found.lower < found.upper:
-        return found
-    gain, unseen = found.value, wilson(0, len(gains), confidence).upper
-    return Interval(gain, gain - unseen * (1 + gain), gain + unseen * (1 - gain))
+    return _bootstrap(gains, -1.0, confidence, resamples)
 
 
 def difference(one: Interval, base: Interval) -> Interval:
@@ -111,14 +98,24 @@ def difference(one: Interval, base: Interval) -> Interval:
     )
 
 
-def _bootstrap(values: Sequence[float], confidence: float, resamples: int) -> Interval:
-    """The mean and its percentile interval; the draws are fixed, so that it is always the same."""
+def _bootstrap(
+    values: Sequence[float], least: float, confidence: float, resamples: int
+) -> Interval:
+    """The mean of values from `least` to 1 and its percentile interval; the draws are fixed, so
+    that it is always the same.
+
+    Drawing again shows nothing that was not seen, and equal values would leave no width at all. So
+    an end is at least as far as if the share of values that so many may have missed, by Wilson's
+    interval of none of them, were `least`, or 1.
+    """
     counts = Counter(values)
     if len(counts) <= _FEW:
         ends = _ends_of_few(tuple(sorted(counts.items())), confidence, resamples)
     else:
         ends = _ends_of_many(values, confidence, resamples)
-    return Interval(math.fsum(values) / len(values), *ends)
+    mean, unseen = math.fsum(values) / len(values), wilson(0, len(values), confidence).upper
+    lower = min(ends[0], mean - unseen * (mean - least))
+    return Interval(mean, lower, max(ends[1], mean + unseen * (1 - mean)))
 
 
 @lru_cache(maxsize=4_096)

@@ -209,7 +209,7 @@ def _of_stop(spec: ExperimentSpec, stage: SampledStage, path: str) -> Iterator[D
             (f"{path}.stop_at_completion", "evaluation.every_steps"),
         )
     best = judged.quick_tasks / (judged.quick_tasks + NormalDist().inv_cdf(0.975) ** 2)  # Wilson's
-    if judged.trials == 1 and wanted > best:
+    if wanted > best:
         yield Disagreement(
             f"All {judged.quick_tasks} quick tasks solved would still have a lower end of "
             f"{best:.3f}, below {wanted:g}: ask for less, or play more of them.",

@@ -243,6 +243,7 @@ def test_a_rule_that_could_never_end_its_stage_is_refused() -> None:
         ({"stop_at_completion": 0.97}, {}, "would still have a lower end of 0.969"),
         ({"stop_at_completion": 0.9, "steps": 10}, {}, "would end before it could stop"),
         ({"stop_at_completion": 0.97}, {"quick_tasks": 200}, ""),
+        ({"stop_at_completion": 0.97}, {"trials": 2, "temperature": 1.0}, "lower end of 0.969"),
         ({"stop_at_completion": 0.9}, {}, ""),
     ):
         stages = [{"kind": "synthesise"}, {"kind": "rl", "steps": 70, **fields}]
