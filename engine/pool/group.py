@@ -31,7 +31,11 @@ class Group:
     def trajectories(self) -> list[Trajectory]:
         """Raises ValueError when the payload is damaged."""
         try:
-            text = zstandard.ZstdDecompressor().decompress(self.payload, max_output_size=_MAX_BYTES)
+            if zstandard.frame_content_size(self.payload) not in range(_MAX_BYTES):
+                raise ValueError(
+                    f"The trajectories of group {self.id} are more than {_MAX_BYTES} B."
+                )
+            text = zstandard.ZstdDecompressor().decompress(self.payload)
         except zstandard.ZstdError as error:
             raise ValueError(f"The trajectories of group {self.id} are damaged: {error}") from error
         return [Trajectory.from_dict(item) for item in json.loads(text)]

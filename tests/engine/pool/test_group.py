@@ -47,3 +47,11 @@ def test_it_says_so_when_the_payload_is_damaged():
     damaged = dataclasses.replace(group(1), payload=b"nonsense")
     with pytest.raises(ValueError, match="damaged"):
         damaged.trajectories()
+
+
+def test_it_unpacks_no_more_than_a_group_can_be(monkeypatch: pytest.MonkeyPatch):
+    packed = pack(1, 0, [trajectory("g")], now=1.0)
+    assert packed.trajectories()
+    monkeypatch.setattr("engine.pool.group._MAX_BYTES", 100)
+    with pytest.raises(ValueError, match="more than 100 B"):
+        packed.trajectories()
