@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext_lazy
 
 from webapp.accounts import saved_views
+from webapp.accounts.pages import catalogue as catalogues
 from webapp.experiments.models import Job, Run
 from webapp.markdown import render_markdown
 from webapp.monitoring.headline import metric_named
@@ -46,6 +47,12 @@ def module(name: str) -> SafeString:
         "", '<link rel="modulepreload" href="{}">', ((static(one),) for one in imported(name))
     )
     return preloads + format_html('<script type="module" src="{}"></script>', static(name))
+
+
+@register.simple_tag
+def catalogue() -> str:
+    """Where the translations of the scripts are."""
+    return catalogues.address()
 
 
 STATE_LABELS = {

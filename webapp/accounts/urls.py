@@ -1,12 +1,8 @@
 """Pages of accounts."""
 
-from django.contrib.auth.decorators import login_required
 from django.urls import path
-from django.views.i18n import JavaScriptCatalog
 
-from webapp.accounts.pages import design, saved_views, signin, team, webhooks
-
-catalogue = login_required(JavaScriptCatalog.as_view(domain="djangojs", packages=[]))
+from webapp.accounts.pages import catalogue, design, saved_views, signin, team, webhooks
 
 urlpatterns = [
     path("", signin.home, name="home"),
@@ -17,7 +13,7 @@ urlpatterns = [
     path("account/", signin.account, name="account"),
     path("account/theme", signin.choose_theme, name="theme"),
     path("design/", design.design, name="design"),
-    path("i18n/catalogue.js", catalogue, name="jsi18n"),
+    path("i18n/catalogue.js", catalogue.catalogue, name="jsi18n"),
     path("projects/<str:pk>/team/", team.team, name="team"),
     path("projects/<str:pk>/team/invite", team.invite, name="team_invite"),
     path("projects/<str:pk>/team/limit", team.set_limit, name="team_limit"),

@@ -1,11 +1,13 @@
 """The language of the pages: chosen, remembered, and used by templates and scripts alike."""
 
+import re
+
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from tests.webapp.support import person
-from webapp.accounts.models import Role
+from webapp.accounts.models import Project, Role
 
 YEAR_S = 365 * 24 * 3600
 
@@ -42,3 +44,18 @@ def test_the_menu_marks_the_language_in_force(chinese: Client, project, db) -> N
     page = chinese.get(reverse("team", args=[project.pk])).text
     assert page.count('lang="zh-Hans" aria-current="true"') == 1
     assert 'value="en" lang="en" aria-current' not in page
+
+
+def test_browsers_keep_the_translations_of_scripts_at_their_own_address(
+    chinese: Client, project: Project
+) -> None:
+    chinese.force_login(person("reader", project, Role.VIEWER))
+    page = chinese.get(reverse("team", args=[project.pk])).text
+    found = re.search(r'<script src="([^"]*catalogue[^"]*)" defer>', page)
+    assert found is not None
+    kept = chinese.get(found[1])
+    assert f"max-age={YEAR_S}" in kept["Cache-Control"] and "private" in kept["Cache-Control"]
+    chinese.post(reverse("set_language"), {"language": "en", "next": "/login/"})
+    for other in (found[1], reverse("jsi18n")):
+        assert "Cache-Control" not in chinese.get(other)
+    assert found[1] not in chinese.get(reverse("team", args=[project.pk])).text

@@ -2,6 +2,7 @@
 
 import { api } from "../api.js";
 import { toNumber } from "../format.js";
+import { plotly } from "./plot.js";
 
 /**
  * A bucket: [step, first, last, min, max, mean, count, nonfinite, at]; null where no value is finite.
@@ -81,7 +82,7 @@ export class Store {
     const query = new URLSearchParams({ names: names.join(",") });
     let answer;
     try {
-      answer = await api(`runs/${run}/points?${query}`);
+      answer = await asked(`runs/${run}/points?${query}`);
     } catch (error) {
       for (const name of names) this.held.delete(`${run} ${name}`);
       throw error;
@@ -189,6 +190,13 @@ export async function pointsAfter(run, after, apply) {
     cursor = answer.cursor;
     if (!answer.more) return;
   }
+}
+
+/** Curves from the API; what draws them is loaded meanwhile. @param {string} path */
+export function asked(path) {
+  const coming = api(path);
+  plotly().catch(() => undefined); // whoever draws hears of it
+  return coming;
 }
 
 /**

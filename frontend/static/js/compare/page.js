@@ -2,7 +2,6 @@
 
 import { chartBar } from "../charts/bar.js";
 import { Panel, panelCard, redrawAll } from "../charts/panel.js";
-import { plotly } from "../charts/plot.js";
 import { pointsAfter } from "../charts/store.js";
 import { unitOf } from "../charts/units.js";
 import { all, h, one, pageData } from "../dom.js";
@@ -22,7 +21,7 @@ function startCharts() {
   for (const run of data.runs) data.series[run.id] ??= [];
   const grouped = data.group !== undefined;
   const bare = data.runs.length > MOST_BANDS && !grouped;
-  const store = grouped ? new GroupsStore(data, plotly) : new RunsStore(data, plotly, bare);
+  const store = grouped ? new GroupsStore(data) : new RunsStore(data, bare);
   const view = chartBar(redrawAll, grouped);
   view.bare = bare;
   const box = /** @type {HTMLElement} */ (one("#panels"));

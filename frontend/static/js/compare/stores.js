@@ -1,7 +1,6 @@
 /** Curves of many runs in one request: as they are, or as the means of groups. */
 
-import { api } from "../api.js";
-import { Store } from "../charts/store.js";
+import { Store, asked } from "../charts/store.js";
 
 const GATHER_MS = 10; // panels that come into view together travel together
 const POINTS = 3000; // of all curves of a panel together, about
@@ -50,10 +49,9 @@ function bucketsFor(runs) {
 
 /** The store of several runs. */
 export class RunsStore extends Store {
-  /** @param {any} data @param {() => void} sent called when a request is on its way @param {boolean} bare no bands are drawn */
-  constructor(data, sent, bare) {
+  /** @param {any} data @param {boolean} bare no bands are drawn */
+  constructor(data, bare) {
     super(data);
-    this.sent = sent;
     this.bare = bare;
     this.together = new Together((names) => this.fetchAll(names));
     const rows = Object.values(this.series).flatMap((of) => [...of.values()]);
@@ -75,9 +73,7 @@ export class RunsStore extends Store {
   /** @param {string[]} names */
   async fetchAll(names) {
     const query = new URLSearchParams({ runs: this.runs.map((run) => run.id).join(","), names: names.join(","), buckets: String(bucketsFor(this.runs)), bare: String(this.bare) });
-    const coming = api(`compare/curves?${query}`);
-    this.sent();
-    const answer = await coming;
+    const answer = await asked(`compare/curves?${query}`);
     const own = /** @type {Map<string, any[]>} */ (new Map(this.runs.map((run) => [run.id, []])));
     for (const item of answer.series) own.get(item.run)?.push(this.bare ? { ...item, buckets: item.buckets.map(widened) } : item);
     for (const run of this.runs) this.absorb(run.id, names, answer.cursors[run.id], own.get(run.id) || []);
@@ -91,10 +87,9 @@ function widened([step, last, count, nonfinite, at]) {
 
 /** The store of groups of runs: their means, with the interval where buckets have their extremes. */
 export class GroupsStore extends Store {
-  /** @param {any} data with `group` and the ids of the runs, `of` @param {() => void} sent */
-  constructor(data, sent) {
+  /** @param {any} data with `group` and the ids of the runs, `of` */
+  constructor(data) {
     super(data);
-    this.sent = sent;
     this.group = data.group;
     this.of = data.of;
     this.together = new Together((names) => this.fetchAll(names));
@@ -108,9 +103,7 @@ export class GroupsStore extends Store {
   /** @param {string[]} names */
   async fetchAll(names) {
     const query = new URLSearchParams({ runs: this.of.join(","), names: names.join(","), group: this.group, buckets: String(bucketsFor(this.runs)) });
-    const coming = api(`compare/curves?${query}`);
-    this.sent();
-    const answer = await coming;
+    const answer = await asked(`compare/curves?${query}`);
     answer.groups.forEach((/** @type {any} */ group, /** @type {number} */ place) => {
       const id = String(place);
       const rows = group.curves.flatMap((/** @type {any} */ band, /** @type {number} */ at) => parts(band, at));
