@@ -1,7 +1,7 @@
 /** Compare: curves of runs or of groups; its other parts load when they come into view. */
 
 import { chartBar } from "../charts/bar.js";
-import { Panel, panelCard, redrawAll } from "../charts/panel.js";
+import { Panel, redrawAll } from "../charts/panel.js";
 import { pointsAfter } from "../charts/store.js";
 import { unitOf } from "../charts/units.js";
 import { all, h, one, pageData } from "../dom.js";
@@ -28,9 +28,7 @@ function startCharts() {
   if (!data.panels.length) box.append(h("p", { class: "muted" }, t("These runs have measured nothing yet.")));
   for (const panel of data.panels) {
     const info = panel.unit ? panel : { ...panel, ...unitOf(panel.id) };
-    const card = panelCard(info);
-    box.append(card);
-    new Panel(card, info, store, view);
+    new Panel(/** @type {HTMLElement} */ (one(`[data-panel="${CSS.escape(panel.id)}"]`, box)), info, store, view);
   }
   for (const run of data.runs) if (run.active) follow(store, run);
 }
