@@ -45,6 +45,7 @@ class Outcome:
 
 
 def outcome(trajectory: Trajectory, trial: int) -> Outcome:
+    """What a trajectory came to as a trial of its task; `trial` counts those from 0."""
     calls = [step.call for step in trajectory.steps if step.call]
     return Outcome(
         task_id=trajectory.task_id,

@@ -54,6 +54,7 @@ class Report:
 
 
 def report(outcomes: Sequence[Outcome]) -> Report:
+    """All trials of an evaluation as one report; without any, counts are 0 and rates None."""
     tasks = by_task(outcomes)
     valid = [one for trials in tasks.values() for one in trials]
     calls = sum((one.calls for one in valid), CallFunnel())

@@ -61,6 +61,7 @@ def row_chunks(rows: int, vocabulary: int) -> list[slice]:
 
 
 def scaled_logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    """Logits [rows, vocab] over the temperature; hidden: [rows, width], weight: [vocab, width]."""
     logits = hidden.to(weight.dtype) @ weight.T
     return logits if temperature == 1.0 else logits.div_(temperature)
 

@@ -19,8 +19,8 @@ NORMALISED = re.compile(r"(^|[._])[qk]_?(layer)?norm([._]|$)")
 def clip_gamma(largest: Tensor, tau: float) -> Tensor:
     """What each head's logits are to be multiplied by: tau / S where S > tau, else 1.
 
-    A maximum that is not positive is no reason to clip (-inf: the head saw nothing). Raises
-    ValueError where a maximum is NaN or infinite.
+    largest: of any shape, which is the result's. A maximum that is not positive is no reason to
+    clip (-inf: the head saw nothing). Raises ValueError where a maximum is NaN or infinite.
     """
     if torch.isnan(largest).any() or torch.isposinf(largest).any():
         raise ValueError(

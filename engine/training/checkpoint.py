@@ -65,6 +65,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
 
 
 def read_tensors(folder: Path, stem: str) -> dict[str, Tensor]:
+    """What `save_checkpoint` was given under this stem, as it is: `read_checkpoint` checks."""
     return load_file(folder / f"{stem}.safetensors")
 
 

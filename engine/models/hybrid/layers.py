@@ -12,10 +12,7 @@ from engine.models.hybrid.ops import RmsNorm
 
 
 class Block(GradientCheckpointingLayer):
-    """h = alpha * x + beta * f(x) with x = norm(h): the residual is the normalised input (MiniMax).
-
-    A dense block has the MLP `mlp`, one with experts a `moe`.
-    """
+    """h = alpha * x + beta * f(x) with x = norm(h): the residual is the normed input (MiniMax)."""
 
     def __init__(self, config: HybridConfig, layer: int) -> None:
         super().__init__()
@@ -44,7 +41,10 @@ class Block(GradientCheckpointingLayer):
         place: Place,
         chosen: Tensor | None = None,
     ) -> tuple[Tensor, Routing | None]:
-        """The next hidden states, and what the router decided; `chosen` replays a decision."""
+        """The next hidden states [batch, tokens, width], as `h`, and what the router decided.
+
+        `chosen` replays a decision; a block without experts decides nothing (None).
+        """
         x = self.mixer_norm(h)
         h = _residual(self.mixer(x, cache, place), x, self.mixer_alpha, self.mixer_beta)
         x = self.mlp_norm(h)

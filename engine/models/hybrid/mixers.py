@@ -77,6 +77,7 @@ class Mixer(nn.Module):
         return q.transpose(2, 3).flatten(1, 2), k
 
     def join(self, output: Tensor) -> Tensor:
+        """[batch, heads, tokens, dim] to [batch, tokens, heads dim]."""
         return output.transpose(1, 2).flatten(2)
 
 
