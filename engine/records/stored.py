@@ -19,6 +19,7 @@ from typing import Any
 
 import zstandard
 
+from engine.records.frames import DamagedShardError, Frames
 from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCall, Trajectory
 
 STEPS_PER_FRAME = 64
@@ -29,14 +30,9 @@ PREVIEW = 2_000  # characters of a long field that stay with its step
 FIELDS = ("text", "answer", "arguments", "result")
 
 _MAGIC = struct.pack("<II", 0x184D2A50, 4)
-_PREFIX = len(_MAGIC) + 4
 _FIRST_READ = 64 * 2**10
 _LARGEST_FRAME = 256 * 2**20
 COLUMNS = ("ids", "loss_mask", "logprobs", "versions", "texts")
-
-
-class DamagedShardError(ValueError):
-    """The bytes are not what was written."""
 
 
 def encode(trajectory: Trajectory) -> bytes:
@@ -135,17 +131,9 @@ class StoredTrajectory:
     """
 
     def __init__(self, read: Callable[[int, int], bytes], length: int) -> None:
-        self._read = read
-        self._length = length
+        self._frames = Frames(read, length, _MAGIC, _FIRST_READ)
         self._recent: tuple[list[int], list[Any]] = ([], [])
-        self._start = read(0, min(length, _FIRST_READ))
-        if len(self._start) < _PREFIX or not self._start.startswith(_MAGIC):
-            raise DamagedShardError("This part of the shard is damaged: no trajectory begins here.")
-        (size,) = struct.unpack_from("<I", self._start, len(_MAGIC))
-        self._base = _PREFIX + size
-        if self._base > length:
-            raise DamagedShardError("This part of the shard is damaged: it ends inside the head.")
-        head = self._frame([-size, size], dict)
+        head = _parsed(self._frames.head(_LARGEST_FRAME), dict)
         try:
             self.step_count = int(head["step_count"])
             self.fields = dict(head["trajectory"])
@@ -251,22 +239,8 @@ class StoredTrajectory:
         return _parsed(self._raw(where), kind)
 
     def _raw(self, where: list[int]) -> bytes:
-        offset, length = where
-        start = self._base + offset
-        if start < _PREFIX or length < 0 or start + length > self._length:
-            raise DamagedShardError("This part of the shard is damaged: it points elsewhere.")
-        if start + length <= len(self._start):
-            data = self._start[start : start + length]
-        else:
-            data = self._read(start, length)
-        try:
-            if zstandard.frame_content_size(data) not in range(_LARGEST_FRAME):
-                raise DamagedShardError(
-                    "This part of the shard is damaged: a frame of unusual size."
-                )
-            return zstandard.ZstdDecompressor().decompress(data)
-        except zstandard.ZstdError as error:
-            raise DamagedShardError(f"This part of the shard is damaged: {error}") from error
+        place, length = where
+        return self._frames.frame(place, length, _LARGEST_FRAME)
 
 
 def _parsed(raw: bytes, kind: type) -> Any:

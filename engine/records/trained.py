@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import zstandard
 
-from engine.records.stored import DamagedShardError
+from engine.records.frames import DamagedShardError, Frames
 
 CHUNK_TOKENS = 16_384
 # Types as numpy and `array` name them alike: float32 and int8.
@@ -38,7 +38,6 @@ COLUMNS: dict[str, Literal["f", "b"]] = {
 LeftOut = Literal["", "invalid_reward", "no_tokens", "truncated", "no_advantage", "critic_warmup"]
 
 _MAGIC = b"CVT1"
-_PREFIX = len(_MAGIC) + 4
 _FIRST_READ = 16 * 2**10
 _LARGEST_HEAD = 64 * 2**20
 
@@ -133,23 +132,20 @@ class StoredTrained:
     """
 
     def __init__(self, read: Callable[[int, int], bytes], length: int) -> None:
-        self._read, self._length = read, length
-        self._start = read(0, min(length, _FIRST_READ))
-        if len(self._start) < _PREFIX or not self._start.startswith(_MAGIC):
-            raise DamagedShardError("This part of the shard is damaged: no record begins here.")
-        (size,) = struct.unpack_from("<I", self._start, len(_MAGIC))
+        self._frames = Frames(read, length, _MAGIC, _FIRST_READ)
+        raw = self._frames.head(_LARGEST_HEAD)
         try:
-            head = json.loads(self._frame(_PREFIX, size, _LARGEST_HEAD))
+            head = json.loads(raw)
             self.spans = [tuple(map(int, span)) for span in head["spans"]]
             self.columns = [str(name) for name in head["columns"]]
             self._sizes = [array(COLUMNS[name]).itemsize for name in self.columns]
             sizes = list(map(int, head["chunks"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise _damaged(error) from error
+            raise DamagedShardError(f"This part of the shard is damaged: {error!r}") from error
         counts = [stop - start for _, start, stop in self.spans]
         self._before = [0, *accumulate(counts)]
         self._recent: tuple[int, dict[str, list[float]]] = (-1, {})
-        self._chunks = list(zip(accumulate([_PREFIX + size, *sizes]), sizes, strict=False))
+        self._chunks = list(zip(accumulate([0, *sizes]), sizes, strict=False))
 
     def all(self) -> dict[str, list[float | None]]:
         """By column, one entry for each trained token, in the order of `spans`."""
@@ -189,7 +185,7 @@ class StoredTrained:
     def _chunk(self, number: int, count: int) -> dict[str, list[float]]:
         if number >= len(self._chunks):
             raise DamagedShardError("This part of the shard is damaged: a chunk is missing.")
-        data = self._frame(*self._chunks[number], CHUNK_TOKENS * sum(self._sizes))
+        data = self._frames.frame(*self._chunks[number], CHUNK_TOKENS * sum(self._sizes))
         if len(data) != count * sum(self._sizes):
             raise DamagedShardError("This part of the shard is damaged: a chunk has another size.")
         found: dict[str, list[float]] = {}
@@ -201,21 +197,3 @@ class StoredTrained:
                 at += count
             found[name] = list(array(COLUMNS[name], bytes(plain)))
         return found
-
-    def _frame(self, start: int, length: int, most: int) -> bytes:
-        if start < _PREFIX or length < 0 or start + length > self._length:
-            raise DamagedShardError("This part of the shard is damaged: it points elsewhere.")
-        if start + length <= len(self._start):
-            data = self._start[start : start + length]
-        else:
-            data = self._read(start, length)
-        try:
-            if not 0 <= zstandard.frame_content_size(data) <= most:
-                raise DamagedShardError("This part of the shard is damaged: of unusual size.")
-            return zstandard.ZstdDecompressor().decompress(data)
-        except zstandard.ZstdError as error:
-            raise _damaged(error) from error
-
-
-def _damaged(error: Exception) -> DamagedShardError:
-    return DamagedShardError(f"This part of the shard is damaged: {error!r}")

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from engine.records import trajectory as records
-from engine.records.stored import DamagedShardError, StoredTrajectory
+from engine.records.frames import DamagedShardError
+from engine.records.stored import StoredTrajectory
 from webapp import storage
 from webapp.reviews.models import Trajectory
 

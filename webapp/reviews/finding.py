@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from engine.records.stored import FIELDS, DamagedShardError, StoredTrajectory
+from engine.records.frames import DamagedShardError
+from engine.records.stored import FIELDS, StoredTrajectory
 from webapp.reviews import images
 
 MAX_MATCHES = 200

@@ -17,7 +17,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from engine.records.stored import DamagedShardError, StoredTrajectory
+from engine.records.frames import DamagedShardError
+from engine.records.stored import StoredTrajectory
 from webapp.reviews import finding, images, queries, reading
 from webapp.reviews.models import Comment, Trajectory
 from webapp.reviews.templatetags.agent_text import label, visible

@@ -10,7 +10,8 @@ from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from typing import Any
 
-from engine.records.stored import DamagedShardError, StoredTrajectory
+from engine.records.frames import DamagedShardError
+from engine.records.stored import StoredTrajectory
 from engine.records.trajectory import Segment
 from webapp import storage
 from webapp.problems import RefusedError

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from engine.records.stored import DamagedShardError
+from engine.records.frames import DamagedShardError
 from engine.records.trained import COLUMNS, StoredTrained
 from webapp import storage
 from webapp.monitoring.numbers import encode_optional

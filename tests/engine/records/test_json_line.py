@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 
 from engine.records import json_line, stored
-from engine.records.stored import DamagedShardError, StoredTrajectory, encode
+from engine.records.frames import DamagedShardError
+from engine.records.stored import StoredTrajectory, encode
 from engine.records.trajectory import Segment, Trajectory
 from tests.engine.records.samples import trajectories
 from tests.engine.records.test_shards import long_trajectory

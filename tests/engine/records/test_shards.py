@@ -8,8 +8,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.records.frames import DamagedShardError
 from engine.records.shards import read_trajectory, write_shard
-from engine.records.stored import DamagedShardError, StoredTrajectory
+from engine.records.stored import StoredTrajectory
 from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCall, Trajectory
 from tests.engine.records.samples import trajectories
 

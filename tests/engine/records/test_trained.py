@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.records import trained as module
-from engine.records.stored import DamagedShardError
+from engine.records.frames import DamagedShardError
 from engine.records.trained import COLUMNS, StoredTrained, TrainedTokens, write_trained
 
 
