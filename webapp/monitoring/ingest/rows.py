@@ -1,8 +1,9 @@
 """Everything that is not a point: run events, stages, checkpoints, gaps, trajectory rows."""
 
 import json
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg import Cursor
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,6 +14,7 @@ from engine.records.events import (
     Gap,
     Item,
     StageChange,
+    TrainedRows,
     TrajectoryRows,
     TrialRows,
 )
@@ -37,6 +39,10 @@ _EVENTS = """
                 %(ats)s::float8[], %(data)s::text[]) AS given (kind, source, seq, at, data)
     ON CONFLICT (attempt_id, source, seq) DO NOTHING
 """
+
+
+Row = TypeVar("Row", bound=BaseModel)
+Rows = TypeVar("Rows", bound=TrajectoryRows | TrainedRows)
 
 
 class IndexRow(BaseModel):
@@ -193,6 +199,25 @@ def gap_row(run_id: str, attempt_id: str, item: Gap) -> StoredGap:
     )
 
 
+def readable(
+    run_id: str, form: type[Row], given: Sequence[tuple[int, Rows]], batch: Batch
+) -> Iterator[tuple[int, Rows, list[Row]]]:
+    """Items with their rows in a form; one with a bad row or a shard of others is rejected."""
+    absent = set(services.not_uploaded(run_id, (item.shard for _, item in given)))
+    for index, item in given:
+        try:
+            found = [form.model_validate(storable_json(row)) for row in item.rows]
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = ".".join(["rows", *map(str, first["loc"])])
+            batch.reject(index, item, name, first["msg"])
+            continue
+        if item.shard in absent:
+            batch.reject(index, item, "shard", "Upload the shard before its rows.")
+            continue
+        yield index, item, found
+
+
 def store_trajectories(
     run_id: str,
     project_id: str,
@@ -203,18 +228,7 @@ def store_trajectories(
 ) -> int:
     """Store index rows; an item with a bad row, a shard of others or a foreign id is rejected."""
     rows: dict[str, Trajectory] = {}
-    absent = set(services.not_uploaded(run_id, (item.shard for _, item in given)))
-    for index, item in given:
-        try:
-            found = [IndexRow.model_validate(storable_json(row)) for row in item.rows]
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            name = ".".join(["rows", *map(str, first["loc"])])
-            batch.reject(index, item, name, first["msg"])
-            continue
-        if item.shard in absent:
-            batch.reject(index, item, "shard", "Upload the shard before its rows.")
-            continue
+    for index, item, found in readable(run_id, IndexRow, given, batch):
         taken = Trajectory.objects.filter(pk__in=[row.id for row in found]).exclude(run_id=run_id)
         if taken.exists():
             batch.reject(index, item, "rows.id", "Another run has a trajectory with this id.")

@@ -1,13 +1,11 @@
 """Index rows of what the loss saw of trajectories' tokens."""
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from engine.records.events import TrainedRows
 from engine.records.trained import LeftOut
-from webapp.experiments import services
 from webapp.monitoring.ingest.parsing import Batch
-from webapp.monitoring.ingest.rows import INT
-from webapp.plain_text import storable_json
+from webapp.monitoring.ingest.rows import INT, readable
 from webapp.reviews.models import TrainedTokens, Trajectory
 
 
@@ -32,19 +30,8 @@ def store_trained(
 
     The trajectories may come later, or never.
     """
-    absent = set(services.not_uploaded(run_id, (item.shard for _, item in given)))
     rows: list[TrainedTokens] = []
-    for index, item in given:
-        try:
-            found = [TrainedRow.model_validate(storable_json(row)) for row in item.rows]
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            name = ".".join(["rows", *map(str, first["loc"])])
-            batch.reject(index, item, name, first["msg"])
-            continue
-        if item.shard in absent:
-            batch.reject(index, item, "shard", "Upload the shard before its rows.")
-            continue
+    for index, item, found in readable(run_id, TrainedRow, given, batch):
         names = [row.trajectory for row in found]
         if Trajectory.objects.filter(pk__in=names).exclude(run_id=run_id).exists():
             batch.reject(index, item, "rows.trajectory", "Another run has this trajectory.")
