@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth import authenticate
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -46,6 +47,19 @@ def ensure_admin(email: str) -> User:
 def first_admin() -> User | None:
     member = Membership.objects.filter(role=Role.ADMIN, user__is_active=True).order_by("pk").first()
     return member.user if member else None
+
+
+def project_or_oldest(name: str | None) -> Project:
+    """The project with this id or name, or the oldest, for who works on the installation itself.
+
+    Raises RefusedError where there is none.
+    """
+    projects = Project.objects.order_by("created_at")
+    if name:
+        projects = projects.filter(Q(pk=name) | Q(name__iexact=name))
+    if (project := projects.first()) is None:
+        raise RefusedError(f"There is no project {name!r}." if name else "No project yet.")
+    return project
 
 
 def _create_user(email: str, password: str | None = None, display_name: str = "") -> User:

@@ -7,7 +7,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 
 from webapp.accounts import services
-from webapp.accounts.models import Project, Role
+from webapp.accounts.models import Role
 from webapp.problems import RefusedError
 
 
@@ -20,13 +20,8 @@ class Command(BaseCommand):
         parser.add_argument("--project", help="name or id; by default the oldest one")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        projects = Project.objects.order_by("created_at")
-        if name := options["project"]:
-            projects = projects.filter(pk=name) | projects.filter(name__iexact=name)
-        project = projects.first()
-        if project is None:
-            raise CommandError(f"There is no project {name!r}." if name else "No project yet.")
         try:
+            project = services.project_or_oldest(options["project"])
             _, secret = services.invite(
                 project, options["email"], Role(options["role"]), by=services.first_admin()
             )

@@ -14,7 +14,7 @@ from engine.records.events import Devices
 from engine.spec import ExperimentSpec
 from webapp import live
 from webapp.accounts.models import Project, User
-from webapp.accounts.services import first_admin
+from webapp.accounts.services import first_admin, project_or_oldest
 from webapp.experiments import services
 from webapp.experiments.models import Run
 from webapp.experiments.recipes import recipe
@@ -53,12 +53,10 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        projects = Project.objects.order_by("created_at")
-        if name := options["project"]:
-            projects = projects.filter(pk=name) | projects.filter(name__iexact=name)
-        project = projects.first()
-        if project is None:
-            raise CommandError("There is no such project: run ensure_admin first.")
+        try:
+            project = project_or_oldest(options["project"])
+        except RefusedError as error:
+            raise CommandError(error.detail) from None
         if not options["beside_real_runs"] and (real := _real_runs()):
             raise CommandError(
                 f"This database has {real} real runs, and made-up ones would stand among them: "
