@@ -54,8 +54,6 @@ def _cards(runs: list[Run]) -> list[dict[str, Any]]:
                 "progress": progress_of(stages[run.pk]),
                 "spark": curves.get((run.pk, name), []),
                 "metric": name,
-                "value": run.headline.get(name) if name else None,
-                "is_share": name in SPARK_METRICS[:2],
             }
         )
     return cards
