@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from webapp.accounts import audit
 from webapp.accounts.models import Membership, Project, Role, User
 from webapp.experiments.models import Run
+from webapp.experiments.services.edit import checked_name
 from webapp.experiments.states import lock
 from webapp.plain_text import storable
 from webapp.problems import FieldProblem, RefusedError, invalid_field
@@ -68,9 +69,7 @@ def create_queue(
     assignees: Sequence[int] = (),
 ) -> Queue:
     """A queue of trajectories that match a filter, or of pairs of them; see `sampling.pick`."""
-    name = storable(name).strip()
-    if not 1 <= len(name) <= 120:
-        raise invalid_field("name", f"A name has 1 to 120 characters, not {len(name)}.")
+    name = checked_name(storable(name))
     if reviews_per_item not in (1, 2):
         raise invalid_field("reviews_per_item", "An item is judged by 1 or by 2 people.")
     if style == "pairwise" and rubric.scales:
