@@ -33,7 +33,14 @@ def rows(store):
 
 
 def ids(project, q, **wanted) -> list[str]:
-    return [hit.row.pk for hit in search.trajectories(project, Wanted(q=q, **wanted)).items]
+    """Of all pages: a page ends early on a machine that is busy."""
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = search.trajectories(project, Wanted(q=q, **wanted), cursor)
+        found += [hit.row.pk for hit in page.items]
+        if (cursor := page.next_cursor) is None:
+            return found
 
 
 @pytest.mark.parametrize(
