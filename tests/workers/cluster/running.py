@@ -81,7 +81,7 @@ class Cluster:
         answer = httpx.request(
             method, f"{self.url}/api/jobs/{path}", json=body, headers=headers, timeout=60
         )
-        answer.raise_for_status()
+        assert answer.is_success, answer.text
         return answer.json()
 
 
