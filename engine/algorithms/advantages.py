@@ -7,7 +7,7 @@ group that do not differ, and a group of one, teach nothing where the group is t
 import math
 from collections.abc import Callable, Sequence
 
-from engine.spec.algorithms import Advantage
+from engine.spec.algorithms import Advantage, unknown
 
 SAME = 1e-8  # a standard deviation below it comes from rounding, not from the rewards
 EPS = 1e-6
@@ -21,10 +21,12 @@ def advantages(
     """One number a trajectory, for each group of rewards.
 
     lengths: loss tokens of each trajectory, by which the estimators of the batch weigh it: they
-    whiten over tokens.
+    whiten over tokens. Raises ValueError for another kind, such as one that gives a number a token.
     """
     if kind in GROUP:
         return [GROUP[kind](rewards) for rewards in groups]
+    if kind not in BATCH:
+        raise unknown("advantage of whole trajectories", kind, [*GROUP, *BATCH])
     centred = [group_centred(one) for one in groups] if kind == "group_batch_whitened" else groups
     flat = [value for group in centred for value in group]
     valid = [reward is not None for group in groups for reward in group]
@@ -71,6 +73,8 @@ GROUP: dict[str, Callable[[Rewards], list[float]]] = {
     "group_centred": group_centred,
     "leave_one_out": leave_one_out,
 }
+
+BATCH = ("batch_centred", "batch_whitened", "group_batch_whitened")
 
 
 def _over_batch(values: Rewards, tokens: Sequence[int], *, scale: bool) -> list[float]:

@@ -5,8 +5,9 @@ ranks. The loss is their sum with the per-token losses: however the step is cut,
 """
 
 from collections.abc import Sequence
+from typing import get_args
 
-from engine.spec.algorithms import Aggregation
+from engine.spec.algorithms import Aggregation, unknown
 
 
 def token_weights(kind: Aggregation, lengths: Sequence[int], longest: int) -> list[float]:
@@ -16,7 +17,7 @@ def token_weights(kind: Aggregation, lengths: Sequence[int], longest: int) -> li
     teach nothing count too. longest: the tokens that a trajectory may have, a constant of the run,
     which seq-mean-token-sum-norm divides by (Dr. GRPO, 2503.20783).
 
-    Raises ValueError on a step without loss tokens.
+    Raises ValueError on a step without loss tokens, and for another kind.
     """
     total, trajectories = sum(lengths), len(lengths)
     if total < 1:
@@ -29,4 +30,6 @@ def token_weights(kind: Aggregation, lengths: Sequence[int], longest: int) -> li
         return [1 / (trajectories * length) if length else 0.0 for length in lengths]
     if kind == "seq-mean-token-sum":
         return [1 / trajectories] * trajectories
-    return [1 / (trajectories * longest)] * trajectories
+    if kind == "seq-mean-token-sum-norm":
+        return [1 / (trajectories * longest)] * trajectories
+    raise unknown("aggregation", kind, get_args(Aggregation))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from engine.spec.algorithms import Bound, Correction
+from engine.spec.algorithms import CORRECTION_BOUNDS, Bound, Correction, unknown
 
 
 def correction_weights(
@@ -22,8 +22,10 @@ def correction_weights(
     [weight_min, weight_max], else 0. geometric: 1 where the geometric mean of rho over the
     token's trajectory lies inside them, else 0; the product would grow with the length and the
     arithmetic mean is ruled by a single token. sequence [tokens]: numbers of the trajectories,
-    which must be whole here for geometric.
+    which must be whole here for geometric. Raises ValueError for another kind.
     """
+    if kind not in CORRECTION_BOUNDS or kind == "none":
+        raise unknown("correction", kind, [name for name in CORRECTION_BOUNDS if name != "none"])
     log_rho = log_rho.detach()
     if kind == "geometric":
         log_rho = sequence_mean(log_rho, sequence)

@@ -1,9 +1,11 @@
 """Estimates of the distance to a reference policy from sampled tokens (Schulman's k1, k2, k3)."""
 
+from typing import get_args
+
 import torch
 from torch import Tensor
 
-from engine.spec.algorithms import KlKind
+from engine.spec.algorithms import KlKind, unknown
 
 
 def kl_estimate(
@@ -16,7 +18,7 @@ def kl_estimate(
     have the one of the reverse KL, which the value is of.
 
     behaviour: of the policy that sampled, against which k3_unbiased takes its ratio; the current
-    policy itself where it is left out.
+    policy itself where it is left out. Raises ValueError for another kind.
     """
     difference = logprobs - reference
     if kind == "k1":
@@ -28,5 +30,7 @@ def kl_estimate(
     k3 = torch.expm1(-difference) + difference
     if kind == "k3":
         return k3
+    if kind != "k3_unbiased":
+        raise unknown("estimate of the KL", kind, get_args(KlKind))
     sampled = logprobs.detach() if behaviour is None else behaviour
     return torch.exp(logprobs - sampled) * k3

@@ -1,7 +1,7 @@
 """Algorithms as data: the advantage, policy loss, aggregation and correction of each preset."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -39,6 +39,11 @@ Preset = Literal[
     "reinforce_pp_baseline",
     "rloo",
 ]
+
+
+def unknown(part: str, kind: str, known: Sequence[str]) -> ValueError:
+    """For a name that would else be taken for another's."""
+    return ValueError(f"There is no {part} {kind!r}: there are {', '.join(known)}.")
 
 
 @dataclass(frozen=True)

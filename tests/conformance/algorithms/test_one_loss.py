@@ -9,6 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.algorithms.advantages import advantages
+from engine.algorithms.aggregation import token_weights
+from engine.algorithms.corrections import correction_weights
+from engine.algorithms.divergence import kl_estimate
 from engine.algorithms.losses import LOSSES
 from engine.algorithms.tokens import Tokens
 from engine.spec.algorithms import Loss
@@ -78,3 +82,16 @@ def test_tensors_that_would_be_broadcast_are_refused(wrong: str) -> None:
         given = tokens, behaviour[mask], torch.ones(4, 1), tokens.detach()
     with pytest.raises(ValueError, match=r"one number a token, \[tokens\].*x\[mask\]"):
         Tokens(*given, {})
+
+
+@pytest.mark.parametrize("name", ["", "token_mean", "grpo", "gae", "none", "kl"])
+def test_a_name_that_is_none_is_not_taken_for_another(name: Any) -> None:
+    tokens, sequence = torch.zeros(2), torch.tensor([0, 0])
+    for compute in (
+        lambda: token_weights(name, [1, 1], longest=2),
+        lambda: correction_weights(name, tokens, sequence, {"weight_max": 2.0, "weight_min": 0.5}),
+        lambda: kl_estimate(tokens, tokens, name),
+        lambda: advantages(name, [[1.0, 0.0]], [[1, 1]]),
+    ):
+        with pytest.raises(ValueError, match=f"There is no .* '{name}': there are "):
+            compute()
