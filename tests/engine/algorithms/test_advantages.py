@@ -13,6 +13,7 @@ from engine.algorithms.advantages import (
     group_normalised,
     leave_one_out,
 )
+from engine.spec.algorithms import Advantage
 
 
 def test_it_gives_the_golden_numbers() -> None:
@@ -107,6 +108,14 @@ def test_whitening_is_over_all_tokens_of_the_batch(
         for (reward, _), value in zip(group, values, strict=True)
         if reward is None
     )
+
+
+@pytest.mark.parametrize("kind", ["batch_centred", "batch_whitened", "group_batch_whitened"])
+@pytest.mark.parametrize(("reward", "tokens"), [(1.0, 1), (None, 3), (1.0, 0)])
+def test_a_batch_of_one_token_or_of_none_teaches_nothing(
+    kind: Advantage, reward: float | None, tokens: int
+) -> None:
+    assert advantages(kind, [[reward]], [[tokens]]) == [[0.0]]
 
 
 def test_a_group_of_one_learns_from_the_rest_of_the_batch() -> None:

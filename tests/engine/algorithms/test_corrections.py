@@ -66,10 +66,11 @@ def test_a_long_trajectory_is_judged_as_a_short_one() -> None:
 
 
 def test_a_bad_trajectory_that_was_left_behind_is_dropped() -> None:
-    behind = torch.tensor([0.7, 0.7, 0.7, 0.7, 0.1, 0.1])
-    advantages = torch.tensor([-1.0, -1.0, 1.0, 1.0, -1.0, -1.0])
-    sequence = torch.tensor([0, 0, 1, 1, 2, 2])
-    assert negative_drift_mask(behind, advantages, sequence, 0.5).tolist() == [0, 0, 1, 1, 1, 1]
+    behind = torch.tensor([0.2, 1.2, 0.7, 0.7, 0.1, 0.1, 0.7])
+    advantages = torch.tensor([-0.1, -0.1, 0.1, 0.1, -1.0, -1.0, 0.0])
+    sequence = torch.tensor([0, 0, 1, 1, 2, 2, 3])
+    found = negative_drift_mask(behind, advantages, sequence, 0.5)
+    assert found.tolist() == [0, 0, 1, 1, 1, 1, 1]
 
 
 def test_no_correction_carries_a_gradient() -> None:

@@ -107,6 +107,24 @@ def test_an_interval_over_tasks_keeps_their_trials_together() -> None:
     assert once.upper == pytest.approx(0.3 + 1.96 * deviation, abs=0.02)
 
 
+@pytest.mark.parametrize("tasks", [40, 3000])  # in one table of draws, and in many
+def test_an_interval_of_graded_rewards_is_that_of_their_mean(tasks: int) -> None:
+    """Many values that all differ: draws of tasks, where few values take counts of each."""
+    rewards = [(place + 0.5) / tasks for place in range(tasks)]
+    found = clustered([[reward] for reward in rewards])
+    deviation = math.sqrt((1 - tasks**-2) / 12 / tasks)  # of the mean of an even grid
+    assert found.value == pytest.approx(0.5)
+    assert found.lower == pytest.approx(0.5 - 1.96 * deviation, abs=0.06 * deviation)
+    assert found.upper == pytest.approx(0.5 + 1.96 * deviation, abs=0.06 * deviation)
+
+
+def test_a_gain_turned_round_is_a_loss_of_the_same_size() -> None:
+    """Both ends leave out equally many of the resamples."""
+    before, after = [k / 50 for k in range(50)], [(k * k % 53) / 50 for k in range(50)]
+    gain, loss = paired_gain(before, after), paired_gain(after, before)
+    assert (loss.lower, loss.upper) == pytest.approx((-gain.upper, -gain.lower), abs=1e-12)
+
+
 def test_a_rate_is_the_mean_over_tasks_not_over_trials() -> None:
     found = rate([[True] * 9, [False]])
     assert found.value == 0.5

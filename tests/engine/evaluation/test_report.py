@@ -8,7 +8,7 @@ from engine.evaluation.funnel import CallFunnel
 from engine.evaluation.intervals import wilson
 from engine.evaluation.outcomes import Outcome, outcome
 from engine.evaluation.report import metrics, report
-from engine.records.trajectory import StopReason
+from engine.records.trajectory import Segment, StopReason
 from tests.engine.evaluation.samples import BROKEN, SOLVED, call, outcomes, trajectory
 
 
@@ -40,6 +40,13 @@ def test_an_outcome_says_what_the_trajectory_says_and_survives_storage() -> None
     assert Outcome.from_dict(found.to_dict()) == found
     with pytest.raises((KeyError, TypeError, ValueError)):
         Outcome.from_dict({"task_id": "t", "valid": True})
+
+
+def test_the_context_is_that_of_the_longest_segment() -> None:
+    played = trajectory(True, StopReason.ANSWERED, [])
+    short, long = Segment([1] * 4, [True] * 4, [0.0] * 4, [0] * 4), played.segments[0]
+    played.segments = [short, long, short]
+    assert outcome(played, 0).context_tokens == len(long.ids)
 
 
 def test_what_the_machine_broke_counts_neither_way_and_is_counted_beside() -> None:
@@ -100,10 +107,19 @@ def test_several_trials_give_the_mean_over_tasks_and_both_curves() -> None:
     assert series["evaluate/pass_hat_2"] == pytest.approx(1 / 3)
 
 
+def test_the_curves_are_told_at_the_most_trials() -> None:
+    played = [one for trial in range(4) for one in outcomes(True, trial == 0, trial=trial)]
+    series = metrics(report(played))
+    assert series["eval/pass_at_4"] == 1.0
+    assert series["eval/pass_hat_4"] == 0.5
+    assert not {"eval/pass_at_1", "eval/pass_at_2"} & series.keys()
+
+
 def test_the_error_rate_is_over_trajectories_not_calls() -> None:
     clean = replace(SOLVED, task_id="clean", calls=CallFunnel(1, 1, 1, 1, 1, 1))
     messy = replace(SOLVED, task_id="messy", calls=CallFunnel(9, 1, 1, 1, 1, 1))
     found = report([clean, messy])
     assert found.error_rate == wilson(1, 2)
+    assert found.calls == CallFunnel(10, 2, 2, 2, 2, 2)
     assert found.format_error_rate == 0.8
     assert metrics(found)["eval/tool_success"] == 0.2

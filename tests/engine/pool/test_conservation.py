@@ -269,6 +269,14 @@ def test_it_keeps_the_trajectories_themselves(tmp_path):
     assert found.trajectories() == packed.trajectories()
 
 
+def test_what_others_leave_in_its_folder_is_no_part_of_the_log(tmp_path):
+    store = FolderStore(tmp_path)
+    Wal(store, 1).append(Admitted(small(1)))
+    (tmp_path / ".nfs0001").write_bytes(b"of a network folder")
+    (tmp_path / "cut short.partial").write_bytes(b"of a crash")
+    assert list(Wal(store, 2).recover(0).waiting) == [1]
+
+
 def test_compaction_leaves_one_object(tmp_path):
     store = FolderStore(tmp_path)
     wal = Wal(store, 1)

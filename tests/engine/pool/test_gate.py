@@ -30,6 +30,12 @@ def test_it_waits_and_says_afterwards_how_long_and_why():
     assert decision.text == "training waited 12 s: 4 hops 71% > 50%"
 
 
+def test_a_short_wait_is_told_in_tenths():
+    gate = Gate({A: 0.5, B: 0.5}, max_wait_s=30)
+    assert gate.decide([A, A], 2, now=0.0).take is None
+    assert gate.decide([A, B], 2, now=9.94).text == "training waited 9.9 s: 3 hops 100% > 50%"
+
+
 def test_it_goes_on_after_the_longest_wait():
     gate = Gate({A: 0.5, B: 0.5}, max_wait_s=30)
     assert gate.decide([A, A, A, B], 4, now=0.0).take is None

@@ -7,7 +7,7 @@ import pytest
 from engine.pool.admission import NoBatchError, Wanted
 from engine.pool.gate import Gate
 from engine.pool.pool import Pool
-from engine.pool.state import Committed, PoolState, Published, Refused
+from engine.pool.state import Admitted, Committed, Leased, PoolState, Published, Refused
 from engine.records.events import PoolSnapshot
 from tests.engine.pool.samples import group
 
@@ -107,6 +107,13 @@ def test_a_step_ends_the_run_when_its_rounds_are_used_up():
     assert pool.state.conserves()
 
 
+def test_it_advises_easier_tasks_where_most_groups_fail():
+    pool = make_pool(batch=2, wanted=Wanted(rounds=1))
+    fill(pool, 2, rewards=(0.0, 0.0))
+    with pytest.raises(NoBatchError, match="Take easier tasks"):
+        pool.take(1, 0.0)
+
+
 def test_rounds_count_anew_for_every_step_and_never_against_a_full_batch():
     pool = make_pool(batch=2, max_staleness=9, wanted=Wanted(rounds=2))
     for step in (1, 2, 3):
@@ -166,6 +173,12 @@ def test_it_has_a_group_started_where_its_category_is_short():
     assert Counter(t.category for t in pool.start("w", 0, 4)) == {"3 hops": 2, "4 hops": 2}
 
 
+def test_what_is_in_flight_counts_among_its_category():
+    pool = make_pool(batch=4, max_staleness=0, gate=Gate({"3 hops": 0.5, "4 hops": 0.5}, 30))
+    one_by_one = [ticket.category for _ in range(4) for ticket in pool.start("w", 0, 1)]
+    assert Counter(one_by_one) == {"3 hops": 2, "4 hops": 2}
+
+
 def test_it_takes_a_group_only_for_a_ticket_and_only_once():
     pool = make_pool()
     with pytest.raises(ValueError, match="no ticket"):
@@ -184,12 +197,36 @@ def test_a_worker_cannot_be_ahead_of_the_trainer():
         pool.apply(Published(2))
 
 
-def test_a_state_refuses_records_that_contradict_it():
+def test_a_checkpoint_of_steps_that_took_nothing_consumes_nothing():
     state = PoolState()
     state.apply(Refused(1, "stale"))
     for step in (1, 2):
         state.apply(Committed(step))
-    assert state.conserves()
+    assert state.conserves() and state.consumed == 0
+
+
+def test_a_group_comes_once_and_a_step_gets_its_groups_once():
+    state = PoolState()
+    for ticket in (1, 2, 3):
+        state.apply(Admitted(group(ticket)))
+    state.apply(Leased(5, (1,)))
+    for record in (Admitted(group(1)), Admitted(group(2)), Leased(5, (2,))):
+        with pytest.raises(ValueError, match="already"):
+            state.apply(record)
+    assert (state.produced, list(state.waiting)) == (3, [2, 3])
+    assert [one.ticket for one in state.leased[5]] == [1]
+
+
+def test_a_lease_of_what_does_not_wait_is_refused_whole():
+    state = PoolState()
+    state.apply(Admitted(group(1)))
+    with pytest.raises(ValueError, match=r"under the tickets \[9\]"):
+        state.apply(Leased(1, (1, 9)))
+    assert list(state.waiting) == [1] and state.conserves()
+
+
+def test_nothing_waits_in_an_empty_pool():
+    assert make_pool().snapshot(now=1010.0)["oldest_s"] == 0.0
 
 
 def test_its_snapshot_is_an_event():

@@ -255,6 +255,16 @@ def test_the_critic_learns_what_rewards_to_expect() -> None:
     assert figures[-1]["explained_variance"] > 0.2 > figures[0]["explained_variance"]
 
 
+def test_a_critics_schedule_counts_every_update_of_its_stage() -> None:
+    trainer = begun(
+        {"algorithm": "ppo", "anchor": "old", "steps": 1, "epochs": 2, "minibatches": 2}
+    )
+    assert trainer.critic is not None
+    rl_step(trainer, make_groups())
+    with pytest.raises(ValueError, match=r"step 4 is not among 0\.\.3"):
+        rl_step(trainer, make_groups())
+
+
 def test_a_critic_without_experience_gives_whitened_returns() -> None:
     """Its head begins at 0, so that ppo's first advantages are those of reinforce_pp."""
     found = []
