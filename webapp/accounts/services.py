@@ -154,7 +154,10 @@ def find_invitation(secret: str) -> Invitation:
 
 @transaction.atomic
 def accept_invitation(secret: str, password: str, display_name: str = "") -> User:
-    """Create the account, or check the password of the one that exists, and make it a member."""
+    """Create the account, or check the password of the one that exists, and make it a member.
+
+    An account without a password gets none here: who invites holds the secret too, and would be in.
+    """
     invitation = find_invitation(secret)
     Invitation.objects.select_for_update(no_key=True).get(pk=invitation.pk)
     invitation = find_invitation(secret)  # again, now that nobody else can use it
@@ -163,9 +166,11 @@ def accept_invitation(secret: str, password: str, display_name: str = "") -> Use
         check_password_rules(password, User(email=invitation.email, username=invitation.email))
         user = _create_user(invitation.email, password, display_name)
     elif not user.has_usable_password():
-        check_password_rules(password, user)
-        user.set_password(password)
-        user.save(update_fields=["password"])
+        raise invalid_field(
+            "password",
+            "You have an account already, which has no password yet: sign in with a link of "
+            "`./caravan login-link`, set a password on the page of your account, and come back.",
+        )
     elif not user.check_password(password):
         raise invalid_field("password", "You have an account already; this is not its password.")
     Membership.objects.get_or_create(

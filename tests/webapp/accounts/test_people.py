@@ -82,6 +82,18 @@ def test_an_invitation_does_not_take_over_an_account(project: Project, owner: Us
     assert access.Actor(user).role_in(project.pk) is Role.EDITOR
 
 
+def test_an_invitation_gives_nobodys_account_a_password(project: Project, owner: User) -> None:
+    """The first admin has none: who invites them elsewhere must not become them."""
+    first = User.objects.create_user("link@example.com", "link@example.com")
+    assert not first.has_usable_password()
+    _, secret = services.invite(project, first.email, Role.VIEWER, owner)
+    refused(422, services.accept_invitation, secret, PASSWORD)
+    first.refresh_from_db()
+    assert not first.has_usable_password()
+    services.set_password(first, "", PASSWORD)
+    assert services.accept_invitation(secret, PASSWORD) == first
+
+
 def test_a_withdrawn_or_old_invitation_is_worth_nothing(project: Project, owner: User) -> None:
     invitation, secret = services.invite(project, "a@example.com", Role.VIEWER, owner)
     services.withdraw_invitation(invitation, owner)

@@ -82,10 +82,9 @@ def accept_invitation(request: HttpRequest, secret: str) -> HttpResponse:
             return redirect("home")
         except RefusedError as refused:
             errors = field_errors(refused)
-    known = User.objects.filter(email__iexact=invitation.email).first()
     context = {
         "invitation": invitation,
-        "has_account": known is not None and known.has_usable_password(),
+        "has_account": User.objects.filter(email__iexact=invitation.email).exists(),
         "errors": errors,
         "display_name": name,
     }
