@@ -15,6 +15,7 @@ import re
 import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any
 
 import yaml
@@ -22,7 +23,7 @@ from django.db.models import JSONField, OuterRef, Q, QuerySet, Subquery
 from django.db.models.fields.json import KeyTransform
 
 from webapp.experiments.models import Run, State
-from webapp.monitoring.headline import metric_named
+from webapp.monitoring.headline import HEADLINE, metric_named
 from webapp.monitoring.models import Series
 from webapp.problems import RefusedError, invalid_field
 
@@ -71,7 +72,9 @@ def _status(value: str) -> Q:
     if value == "active":
         return Q(ended_at=None)
     if value not in State.values:
-        raise invalid_field("q", f"There is no status {value!r}: {', '.join(State.values)}, active")
+        raise invalid_field(
+            "q", f"There is no status {value!r}: {', '.join(State.values)} or active."
+        )
     return Q(state=value)
 
 
@@ -104,7 +107,8 @@ def _keyed(key: str, value: str) -> Q:
     if key.startswith("spec."):
         return Q(**{f"spec__{_path(key[5:])}": _plain(value)})
     if key not in KEYS:
-        raise invalid_field("q", f"There is no filter {key!r}: {', '.join(KEYS)} or spec.<field>.")
+        known = f"{', '.join(KEYS)} or spec.<field>"
+        raise invalid_field("q", f"There is no filter {key!r}; there are {known}.")
     return KEYS[key](value)
 
 
@@ -131,11 +135,20 @@ def _compared(runs: QuerySet[Run], name: str, op: str, given: str) -> QuerySet[R
         number = float(given)
     except ValueError:
         raise invalid_field("q", f"{name}{op}{given}: {given!r} is no number.") from None
+    if (meant := _misspelt(name)) and not Series.objects.filter(
+        run__in=runs.values("pk"), name=name
+    ).exists():
+        raise invalid_field("q", f"No run has a metric {name!r}: do you mean {meant}?")
     alias = f"metric_{abs(hash((name, op, given)))}"
     runs = with_metric(runs, metric_named(name), alias)
     if op != "=" or not math.isnan(number):  # NaN is above everything in PostgreSQL, here nowhere
         runs = runs.exclude(**{alias: math.nan})
     return runs.filter(**{f"{alias}__{LOOKUPS[op]}": number})
+
+
+def _misspelt(name: str) -> str:
+    """The short word that this one nearly is."""
+    return "" if name in HEADLINE else next(iter(get_close_matches(name, HEADLINE, 1, 0.8)), "")
 
 
 def _moment(given: str) -> datetime:

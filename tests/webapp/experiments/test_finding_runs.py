@@ -92,12 +92,21 @@ def test_the_filter_language(runs: dict[str, Run], owner: User, q: str, found: s
         "spec.name.regex:(a+)+$",
         "spec.in.seed:1",
         "created>soon",
+        "succes>0.5",
     ],
 )
 def test_a_filter_that_makes_no_sense_is_named(api: Api, q: str) -> None:
     answer = api("GET", f"runs?q={q}")
     assert answer.status_code == 422
     assert answer.json()["detail"]
+
+
+def test_a_misspelt_word_of_a_metric_is_no_empty_list(runs: dict[str, Run], owner: User) -> None:
+    with pytest.raises(RefusedError, match="do you mean success?"):
+        queries.list_runs(Actor(owner), q="succes>0.5")
+    Series.objects.filter(run=runs["long"], name="own/metric").update(name="succes")
+    found = queries.list_runs(Actor(owner), q="succes>0.5").items
+    assert [run.pk for run in found] == [runs["long"].pk]
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
