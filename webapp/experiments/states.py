@@ -36,6 +36,11 @@ def lock(run_id: str) -> Run:
     return Run.objects.select_for_update(no_key=True).get(pk=run_id)
 
 
+def said(state: str) -> str:
+    """A state as the end of a sentence: "has failed", "is queued"."""
+    return f"has {state}" if state in (State.SUCCEEDED, State.FAILED) else f"is {state}"
+
+
 def newest_attempt(run: Run) -> Attempt:
     return run.attempts.order_by("-number")[0]
 
@@ -43,7 +48,7 @@ def newest_attempt(run: Run) -> Attempt:
 def move(run: Run, attempt: Attempt, to: State, reason: str = "") -> None:
     """Move a locked run and its newest attempt. Raises RefusedError (409) for a forbidden move."""
     if to not in FOLLOWS.get(attempt.state, ()):
-        raise conflict(f"This run is {attempt.state}: it cannot become {to.value}.")
+        raise conflict(f"This run {said(attempt.state)}: it cannot become {to.value}.")
     now = timezone.now()
     for row in (run, attempt):
         row.state, row.state_reason = to, reason

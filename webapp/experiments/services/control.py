@@ -7,7 +7,7 @@ from webapp import live, queue
 from webapp.accounts.audit import record
 from webapp.accounts.models import User
 from webapp.experiments.models import ACTIVE_STATES, Attempt, Checkpoint, Run, State
-from webapp.experiments.states import ENDED, RESUMABLE, lock, move, newest_attempt, reopen
+from webapp.experiments.states import ENDED, RESUMABLE, lock, move, newest_attempt, reopen, said
 from webapp.problems import conflict
 
 
@@ -19,7 +19,7 @@ def stop(run_id: str, user: User | None, reason: str = "") -> Run:
     run = lock(run_id)
     attempt = newest_attempt(run)
     if run.state in ENDED:
-        raise conflict(f"This run is {run.state} already.")
+        raise conflict(f"This run {said(run.state)} already.")
     if run.state == State.STOPPING:
         return run
     if run.state == State.QUEUED:
@@ -44,7 +44,7 @@ def resume(run_id: str, user: User | None) -> Run:
         raise conflict("A dry run keeps no checkpoint to go on from: try its spec again.")
     if run.state not in RESUMABLE:
         hint = "it has nothing left to do" if run.state == State.SUCCEEDED else "it has not ended"
-        raise conflict(f"This run is {run.state}: {hint}, so it cannot be resumed.")
+        raise conflict(f"This run {said(run.state)}: {hint}, so it cannot be resumed.")
     attempt = Attempt.objects.create(
         run=run, number=before.number + 1, resume_from=newest_checkpoint(run)
     )
@@ -69,7 +69,7 @@ def pause(
     """Set the pause latches that are given; the driver obeys at its next heartbeat."""
     run = lock(run_id)
     if run.state in ENDED:
-        raise conflict(f"This run is {run.state}: there is nothing to pause.")
+        raise conflict(f"This run {said(run.state)}: there is nothing to pause.")
     if run.is_external:
         raise conflict("This run's trainer is not Caravan's: it can be stopped, not paused.")
     if rollouts is not None:

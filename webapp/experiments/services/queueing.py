@@ -7,7 +7,7 @@ from webapp.accounts.audit import record
 from webapp.accounts.models import Project, User
 from webapp.experiments.models import Attempt, Run, State
 from webapp.experiments.run_queue import PLACES, Waiting, reordered
-from webapp.experiments.states import QUEUE_ORDER, lock
+from webapp.experiments.states import QUEUE_ORDER, lock, said
 from webapp.problems import conflict, invalid_field
 
 MOST = 1000
@@ -55,7 +55,7 @@ def move_in_queue(run_id: str, user: User, place: str) -> Run:
 def _queued(run_id: str) -> Run:
     run = lock(run_id)
     if run.state != State.QUEUED:
-        raise conflict(f"This run is {run.state}: only queued runs have a place in the queue.")
+        raise conflict(f"This run {said(run.state)}: only queued runs have a place in the queue.")
     return run
 
 
