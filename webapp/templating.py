@@ -11,6 +11,7 @@ from typing import Any
 from django import template
 from django.http import QueryDict
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
@@ -28,6 +29,17 @@ register = template.Library()
 SERIES_COLOURS = 8
 LINE_STYLES = ("solid", "dash", "dot")
 PARAM_SHOWN = 80  # characters of a field's value
+# Prefix of an id -> name of the page's address.
+PAGES = {
+    "run": "run",
+    "swp": "sweep",
+    "exp": "experiment",
+    "rws": "reward_scheme",
+    "ds": "dataset",
+    "que": "queue",
+    "job": "job",
+    "whk": "webhook",
+}
 
 
 @register.simple_tag
@@ -279,6 +291,13 @@ def query(context: Any, **changes: Any) -> str:
 def saved_views_of(context: Any, page: str) -> saved_views.Here:
     """The saved views of a page; see components/saved_views.html."""
     return saved_views.here(context["request"], context["project"], page)
+
+
+@register.filter
+def page_of(target: str) -> str:
+    """Address of the page of what has this id, empty where it has none; it may be deleted."""
+    prefix, _, rest = target.partition("_")
+    return reverse(PAGES[prefix], args=[target]) if prefix in PAGES and rest else ""
 
 
 @register.filter

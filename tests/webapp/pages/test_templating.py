@@ -155,3 +155,10 @@ def test_lines_and_borders_reach_three_to_one(theme: int) -> None:
     tokens = colours(theme)
     for name in [f"series-{n}" for n in range(8)] + ["line-strong", "focus"]:
         assert contrast(tokens[name], tokens["surface"]) >= 3, name
+
+
+def test_an_id_leads_to_the_page_of_what_it_names() -> None:
+    assert templating.page_of("run_7h2k9q4w0c3mz8xa") == "/runs/run_7h2k9q4w0c3mz8xa/"
+    assert templating.page_of("que_7h2k9q4w0c3mz8xa") == "/queues/que_7h2k9q4w0c3mz8xa/"
+    for other in ("tok_7h2k9q4w0c3mz8xa", "ada@example.org", "run", "run_", ""):
+        assert templating.page_of(other) == ""
