@@ -64,7 +64,7 @@ COLUMNS = [
     Column("created", gettext_lazy("Launched"), "created"),
 ]
 BY_NAME = {column.name: column for column in COLUMNS}
-SHOWN = ["state", "experiment", "progress", "success", "reward", "curve", "tags", "created"]
+SHOWN = ["state", "experiment", "progress", "success", "reward", "curve", "created", "tags"]
 
 
 def column_named(name: str) -> Column | None:
