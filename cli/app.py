@@ -15,21 +15,23 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from caravan.commands.shared import RUNS, STACK, WORKSHOP, Arranged
 from cli import plan
 from workers.local.places import CHECKOUT, UserError, find_places
 
 app = typer.Typer(
+    cls=Arranged,
     help="Caravan, the control plane for agentic RL.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(plan.app, name="plan")
+app.add_typer(plan.app, name="plan", rich_help_panel=RUNS)
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 NOT_RUNNING = 3
 VLLM = CHECKOUT / ".venv-vllm"
 
 
-@app.command()
+@app.command(rich_help_panel=STACK)
 def up(
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the pages.")] = None,
     host: Annotated[str, typer.Option(help="Address the pages listen on.")] = "127.0.0.1",
@@ -61,7 +63,7 @@ def up(
     run_up(find_places(), Options(exposure, port, demo, chosen))
 
 
-@app.command()
+@app.command(rich_help_panel=STACK)
 def down() -> None:
     """Stop everything: runs save a checkpoint first and go on at the next `up`."""
     from workers.local import control
@@ -69,7 +71,7 @@ def down() -> None:
     control.down(find_places())
 
 
-@app.command()
+@app.command(rich_help_panel=STACK)
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
@@ -99,7 +101,7 @@ def status(
     raise typer.Exit(0 if complete else NOT_RUNNING)
 
 
-@app.command()
+@app.command(rich_help_panel=STACK)
 def logs(
     service: Annotated[str, typer.Argument(help="postgres, valkey, ray-head, web, ...")],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing.")] = False,
@@ -117,7 +119,7 @@ def logs(
                 print(text, end="", flush=True)
 
 
-@app.command("login-link")
+@app.command("login-link", rich_help_panel=STACK)
 def login_link(
     email: Annotated[str, typer.Option(help="Whom to sign in; the first admin if left out.")] = "",
 ) -> None:
@@ -125,7 +127,7 @@ def login_link(
     _manage("login_link", *(["--email", email] if email else []))
 
 
-@app.command()
+@app.command(rich_help_panel=STACK)
 def invite(
     email: Annotated[str, typer.Argument(help="The colleague's address.")],
     role: Annotated[
@@ -137,19 +139,29 @@ def invite(
     _manage("invite", email, "--role", role, *(["--project", project] if project else []))
 
 
-@app.command(context_settings=PASS_ON)
+@app.command(context_settings=PASS_ON, rich_help_panel=WORKSHOP)
 def manage(context: typer.Context) -> None:
     """Run a command of Django's, with the environment of this stack."""
     raise typer.Exit(subprocess.run(**_managing(context.args), check=False).returncode)
 
 
-@app.command("seed-demo", context_settings=PASS_ON, add_help_option=False)
-def seed_demo(context: typer.Context) -> None:
-    """Fill a project with made-up runs to look at; --live lets one more run on."""
-    _manage("seed_demo", *context.args)
+@app.command("seed-demo", context_settings=PASS_ON, rich_help_panel=STACK)
+def seed_demo(
+    context: typer.Context,
+    runs: Annotated[int, typer.Option(min=1, help="How many.")] = 20,
+    project: Annotated[str, typer.Option(help="Name or id; the oldest if left out.")] = "",
+    live: Annotated[bool, typer.Option("--live", help="One more, in real time.")] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside-real-runs", help="Although there are runs of your own.")
+    ] = False,
+) -> None:
+    """Fill a project with made-up runs to look at, and what three people made of them."""
+    given = [*(["--live"] if live else []), *(["--beside-real-runs"] if beside else [])]
+    where = ["--project", project] if project else []
+    _manage("seed_demo", "--runs", str(runs), *where, *given, *context.args)
 
 
-@app.command()
+@app.command(rich_help_panel=WORKSHOP)
 def env() -> None:
     """Print the environment of this stack's processes, for `eval "$(./caravan env)"`."""
     from workers.local.stack import environment
@@ -158,7 +170,7 @@ def env() -> None:
         print(f"export {name}={shlex.quote(value)}")
 
 
-@app.command(context_settings=PASS_ON)
+@app.command(context_settings=PASS_ON, rich_help_panel=WORKSHOP)
 def test(context: typer.Context) -> None:
     """Run the tests on their own services; arguments go to pytest."""
     from cli.testing import run_tests
@@ -166,7 +178,7 @@ def test(context: typer.Context) -> None:
     raise typer.Exit(run_tests(context.args))
 
 
-@app.command()
+@app.command(rich_help_panel=WORKSHOP)
 def check() -> None:
     """Check format, lint, types, migrations, API schema, templates, page scripts, compose file."""
     from cli.check import run_checks
@@ -174,7 +186,7 @@ def check() -> None:
     raise typer.Exit(run_checks())
 
 
-@app.command()
+@app.command(rich_help_panel=WORKSHOP)
 def install(
     what: Annotated[str, typer.Argument(help="vllm: vLLM for CPUs, about 0.8 GB to download.")],
 ) -> None:
@@ -193,7 +205,7 @@ def install(
     print(f"Serve a model with: {VLLM / 'bin/python'} {serve}")
 
 
-@app.command()
+@app.command(rich_help_panel=WORKSHOP)
 def bench(
     name: Annotated[str, typer.Argument(help="Which one; all names if left out.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="One object per figure.")] = False,
@@ -218,7 +230,7 @@ def bench(
     raise typer.Exit(0 if figures and all(figure.passed for figure in figures) else 1)
 
 
-@app.command()
+@app.command(rich_help_panel=WORKSHOP)
 def tour() -> None:
     """Take the pictures of docs/tour.md anew, on a stack of their own."""
     from cli.tour import take

@@ -30,8 +30,10 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
     stored = _checkout_access() or _read(login_file())
     if stored is None:
         missing = f"no token for {url}" if url else "no Caravan to ask"
+        start = "" if url or "CARAVAN_HOME" not in os.environ else "start one with `caravan up`, "
         raise AccessError(
-            f"There is {missing}: run `caravan login URL`, or set CARAVAN_URL and CARAVAN_TOKEN."
+            f"There is {missing}: {start}run `caravan login URL`, or set CARAVAN_URL and "
+            "CARAVAN_TOKEN."
         )
     if token:
         return Access(stored.url, token)

@@ -24,6 +24,17 @@ def test_it_lists_recipes(caravan: Caravan) -> None:
     assert "smoke" in caravan("recipes").stdout
 
 
+@pytest.mark.parametrize(
+    "group", ["queue", "sweep", "datasets", "rewards", "review", "jobs", "tokens", "recipes"]
+)
+def test_a_group_alone_lists(caravan: Caravan, group: str) -> None:
+    listed = caravan(group, "list", "--json").stdout
+    assert as_json(caravan(group, "--json")) is not None
+    if group != "tokens":  # whose own was used meanwhile
+        assert caravan(group, "--json").stdout == listed
+    assert caravan(group).exit_code == 0
+
+
 def test_it_shows_the_text_of_a_recipe(caravan: Caravan) -> None:
     assert caravan("recipes", "show", "smoke").stdout.strip() == Path(SMOKE).read_text().strip()
 
@@ -62,6 +73,7 @@ def test_it_names_every_field_that_is_wrong(caravan: Caravan) -> None:
         (["launch", "smoke", "--set", "a={"], "cannot be read"),
         (["launch", "smoke", "--project", "nowhere"], "no project 'nowhere'"),
         (["runs", "status:walking"], "no status 'walking'"),
+        (["runs", "succes>0.5"], "do you mean success?"),
         (["runs", "--sort", "-"], "Sort by"),
         (["watch", "nobody"], "no run named 'nobody'"),
         (["watch", "run_0000000000000000"], "no run 'run_0000000000000000'"),
@@ -124,7 +136,20 @@ def test_it_lists_what_a_filter_chooses(caravan: Caravan) -> None:
     run = launch(caravan, "--name", "filtered", "--tag", "rare")
     assert [one["id"] for one in as_json(caravan("runs", "tag:rare", "--json"))] == [run["id"]]
     assert run["id"] in caravan("runs", "tag:rare", "status:queued").stdout
-    assert caravan("runs", "tag:never").stdout == "No runs.\n"
+    assert caravan("runs", "tag:never").stdout == "No runs match.\n"
+
+
+def test_it_says_that_a_list_goes_on(caravan: Caravan) -> None:
+    for _ in range(2):
+        launch(caravan, "--tag", "many")
+    told = caravan("runs", "tag:many", "-n", "1")
+    assert len(told.stdout.splitlines()) == 2 and "-n 2" in told.stderr
+    assert "more" not in caravan("runs", "tag:many", "-n", "2").stderr
+    assert len(as_json(caravan("runs", "tag:many", "-n", "1", "--json"))) == 1
+
+
+def test_a_filter_is_refused_in_the_words_of_the_person_who_typed_it(caravan: Caravan) -> None:
+    assert caravan("runs", "foo:bar").stderr.startswith("caravan: There is no filter 'foo'")
 
 
 def test_it_stops_a_run_by_its_name(caravan: Caravan) -> None:

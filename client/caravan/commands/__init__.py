@@ -21,8 +21,10 @@ from caravan.commands import (
     trajectories,
     tried,
 )
+from caravan.commands.shared import ACCESS, MATERIAL, RUNS, Arranged, arrange
 
 app = typer.Typer(
+    cls=Arranged,
     help="Caravan, the control plane for agentic RL.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,6 +36,16 @@ GROUPS = (
 )  # fmt: skip
 for group in GROUPS:
     app.add_typer(group.app)
+arrange(
+    app,
+    {
+        RUNS: ("launch", "runs", "watch", "stop", "resume", "compare", "fork", "evaluate", "try",
+                 "archive", "delete", "sweep", "queue"),
+        MATERIAL: (
+            "recipes", "trajectories", "checkpoints", "rewards", "datasets", "review", "jobs"),
+        ACCESS: ("login", "tokens", "sync"),
+    },
+)  # fmt: skip
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ def list_(run: RunArgument, as_json: AsJson = False) -> None:
         emit(found)
         return
     headings = ("id", "stage", "step", "version", "size", "saved", "")
-    show(headings, map(_row, found), "This run has saved no checkpoint yet.")
+    show(headings, map(_row, found), "This run has saved no checkpoint yet.", ("version", "size"))
 
 
 @command(app)
@@ -64,7 +64,7 @@ def pull(
 def _row(one: dict[str, Any]) -> tuple[object, ...]:
     return (
         one["id"],
-        one["stage"] + 1,
+        one["stage"],
         one["step"],
         one["policy_version"],
         size(sum(int(file["size"]) for file in one["files"].values())),

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from caravan.commands.shared import AsJson, command, connect, emit, number, show
+from caravan.commands.shared import AsJson, command, connect, emit, number, percent, show
 from caravan.errors import RefusedError
 from caravan.text import one_line
 
@@ -69,7 +69,7 @@ def _show_completion(found: dict[str, Any], group: str) -> None:
             (
                 one["label"],
                 f"{one['n']} of {len(one['runs'])}",
-                _percent(one["mean"]),
+                percent(one["mean"]),
                 _ends(one["interval"]),
                 _points(one["difference"]),
             )
@@ -81,7 +81,7 @@ def _show_completion(found: dict[str, Any], group: str) -> None:
     rows = [
         (
             one["name"],
-            _percent(one["value"]),
+            percent(one["value"]),
             _ends(one["interval"]),
             _points(one["difference"]),
             _method(one["difference"]),
@@ -108,8 +108,8 @@ def _show_tasks(runs: list[str], found: dict[str, Any], as_json: bool) -> None:
             (
                 flip["task_id"],
                 flip["category"],
-                _percent(flip["before"]),
-                _percent(flip["after"]),
+                percent(flip["before"]),
+                percent(flip["after"]),
                 flip["before_trajectory"],
                 flip["after_trajectory"],
             )
@@ -119,10 +119,6 @@ def _show_tasks(runs: list[str], found: dict[str, Any], as_json: bool) -> None:
         show(headings, rows, "None.")
         if len(flips) > MOST_TASKS:
             print(f"... and {len(flips) - MOST_TASKS} more: --json lists all.")
-
-
-def _percent(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:.1f}%"
 
 
 def _ends(interval: dict[str, float] | None) -> str | None:

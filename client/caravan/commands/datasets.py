@@ -11,14 +11,14 @@ from caravan.commands.shared import (
     command,
     connect,
     emit,
-    group,
+    listing,
     show,
     since,
     size,
 )
 from caravan.errors import RefusedError
 
-app = group("datasets", "List datasets, push a new version, pull one.")
+app = listing("datasets", "List datasets, push a new version, pull one.")
 
 
 @command(app, "list")

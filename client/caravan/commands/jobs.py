@@ -17,7 +17,8 @@ from caravan.commands.shared import (
     connect,
     emit,
     free,
-    group,
+    listing,
+    more,
     save,
     show,
     since,
@@ -32,7 +33,7 @@ POLL_S = 1.0
 ENDED = ("succeeded", "stopped", "failed", "lost")
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id.")]
 
-app = group("jobs", "Long work that is no run: backtests, pruning and the like.")
+app = listing("jobs", "Long work that is no run: backtests, pruning and the like.")
 
 
 @command(app, "list")
@@ -45,12 +46,14 @@ def list_jobs(
 ) -> None:
     """List jobs, the newest first."""
     with connect() as client:
-        found = client.jobs(kind=kind, state=state, project=project, limit=limit)
+        found = client.jobs(kind=kind, state=state, project=project, limit=limit + (not as_json))
     if as_json:
         emit(found)
         return
     headings = ("id", "title", "kind", "state", "progress", "started")
-    show(headings, map(_row, found), "No jobs.")
+    show(headings, map(_row, found[:limit]), "No jobs.", spare=("kind", "started"))
+    if len(found) > limit:
+        more(limit)
 
 
 @command(app, "show")

@@ -11,13 +11,13 @@ from caravan.commands.shared import (
     command,
     connect,
     emit,
-    group,
+    listing,
     show,
     since,
 )
 from caravan.text import one_line
 
-app = group("queue", "Show the queue of runs, move a run in it, change its priority.")
+app = listing("queue", "Show the queue of runs, move a run in it, change its priority.")
 
 
 @command(app, "list")

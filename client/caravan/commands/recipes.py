@@ -5,21 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from caravan.commands.shared import AsJson, Project, command, connect, emit, show, since
+from caravan.commands.shared import AsJson, Project, command, connect, emit, listing, show, since
 from caravan.yaml_files import read_text
 
-app = typer.Typer(
-    name="recipes",
-    help="List and show recipes and presets; save or delete a preset.",
-    invoke_without_command=True,
-)
+app = listing("recipes", "List and show recipes and presets; save or delete a preset.")
 Name = Annotated[str, typer.Argument(help="The preset's name or id.")]
-
-
-@app.callback()
-def listed(context: typer.Context, as_json: AsJson = False) -> None:
-    if context.invoked_subcommand is None:
-        list_(project=None, as_json=as_json)
 
 
 @command(app, "list")

@@ -11,7 +11,7 @@ from caravan.commands.shared import (
     command,
     connect,
     emit,
-    group,
+    listing,
     number,
     show,
     since,
@@ -19,7 +19,7 @@ from caravan.commands.shared import (
 from caravan.errors import RefusedError
 from caravan.text import one_line
 
-app = group("review", "Review trajectories in queues, and make datasets of the verdicts.")
+app = listing("review", "Review trajectories in queues, and make datasets of the verdicts.")
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Its id, or its name.")]
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="Its id, from `next`.")]
 SAMPLES = "newest, random, disagreement, outliers or newly_failing."

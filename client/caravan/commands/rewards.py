@@ -12,7 +12,7 @@ from caravan.commands.shared import (
     command,
     connect,
     emit,
-    group,
+    listing,
     number,
     show,
     since,
@@ -20,7 +20,7 @@ from caravan.commands.shared import (
 from caravan.errors import RefusedError
 from caravan.yaml_files import read_mapping
 
-app = group("rewards", "List reward schemes, show one, push a new version, backtest one.")
+app = listing("rewards", "List reward schemes, show one, push a new version, backtest one.")
 FIELDS = ("budget", "cache", "ngram")  # that a term may have besides its weight
 DefinitionFile = Annotated[Path, typer.Argument(help="YAML with name and terms.")]
 

@@ -14,7 +14,8 @@ from caravan.commands.shared import (
     command,
     connect,
     emit,
-    number,
+    more,
+    percent,
     show,
     since,
 )
@@ -71,12 +72,17 @@ def runs(
             )
             _show_groups(groups, group, as_json)
             return
-        found = client.runs(q, sort=sort, project=project, archived=archived, limit=limit)
+        found = client.runs(
+            q, sort=sort, project=project, archived=archived, limit=limit + (not as_json)
+        )
     if as_json:
         emit(found)
         return
     headings = ("id", "name", "state", "step", "completion", "experiment", "launched")
-    show(headings, map(_row, found), "No runs." if q else "No runs yet: `caravan launch`.")
+    empty = "No runs match." if q else "No runs yet: `caravan launch`."
+    show(headings, map(_row, found[:limit]), empty, spare=("experiment", "launched", "step"))
+    if len(found) > limit:
+        more(limit)
 
 
 def _show_groups(groups: list[dict[str, Any]], by: str, as_json: bool) -> None:
@@ -162,7 +168,7 @@ def _row(run: dict[str, Any]) -> tuple[object, ...]:
         run["name"],
         cell(run["state"], style=COLOURS.get(run["state"], "")),
         f"{run['step']}/{run['steps']}" if run["steps"] else None,
-        number(run["headline"].get(COMPLETION)),
+        percent(run["headline"].get(COMPLETION)),
         run["experiment"]["name"],
         f"{since(run['created_at'])} ago",
     )

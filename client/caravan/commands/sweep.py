@@ -12,7 +12,8 @@ from caravan.commands.shared import (
     command,
     connect,
     emit,
-    group,
+    listing,
+    more,
     number,
     show,
     since,
@@ -20,7 +21,7 @@ from caravan.commands.shared import (
 from caravan.text import one_line
 from caravan.yaml_files import read_mapping, read_text
 
-app = group("sweep", "Vary fields of a spec over many runs: create, list, show, stop.")
+app = listing("sweep", "Vary fields of a spec over many runs: create, list, show, stop.")
 SweepArgument = Annotated[str, typer.Argument(metavar="SWEEP", help="Its id, or its name.")]
 
 
@@ -54,7 +55,7 @@ def list_(
 ) -> None:
     """List sweeps, the newest first."""
     with connect() as client:
-        found = client.sweeps(project, limit)
+        found = client.sweeps(project, limit + (not as_json))
     if as_json:
         emit(found)
         return
@@ -69,10 +70,12 @@ def list_(
             number(one["best"]),
             f"{since(one['created_at'])} ago",
         )
-        for one in found
+        for one in found[:limit]
     ]
     headings = ("id", "name", "state", "method", "trials", "at work", "best", "launched")
-    show(headings, rows, "No sweeps yet: `caravan sweep create FILE`.")
+    show(headings, rows, "No sweeps yet: `caravan sweep create FILE`.", ("method", "launched"))
+    if len(found) > limit:
+        more(limit)
 
 
 @command(app, "show")
@@ -101,7 +104,8 @@ def show_(sweep: SweepArgument, as_json: AsJson = False) -> None:
         for one in trials
     ]
     runs = "runs" if found["plan"].get("seeds", 1) > 1 else "run"
-    show(("trial", "state", *paths, found["metric"], runs, "what happened"), rows, "No trial yet.")
+    headings = ("trial", "state", *paths, found["metric"], runs, "what happened")
+    show(headings, rows, "No trial yet.", spare=("what happened",))
 
 
 @command(app)

@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from caravan.commands.shared import AsJson, command, connect, emit, group, show, since
+from caravan.commands.shared import AsJson, command, connect, emit, listing, show, since
 
-app = group("tokens", "List your API tokens, make one, revoke one.")
+app = listing("tokens", "List your API tokens, make one, revoke one.")
 
 
 @command(app, "list")

@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from caravan.commands.shared import INTERRUPTED, RUN_FAILED, cell, emit, number, span, table
+from caravan.commands.shared import (
+    INTERRUPTED,
+    RUN_FAILED,
+    cell,
+    emit,
+    number,
+    percent,
+    span,
+    table,
+)
 from caravan.errors import AccessError
 from caravan.text import one_line, sparkline
 
@@ -27,6 +36,7 @@ SHOWN = {
     "loss of SFT": "sft/loss",
     "loss": "train/loss",
 }
+RATES = (COMPLETION, "rollout/success")
 POLL_S = 1.0
 PATIENCE_S = 60.0  # an outage of the web tier ends no watch that is shorter
 
@@ -112,7 +122,7 @@ def line(followed: Followed) -> str:
     run = followed.run
     parts = [f"{datetime.now(UTC):%H:%M:%S}Z", run["state"], *_where(run)]
     if COMPLETION in run["headline"]:
-        parts.append(f"completion {number(run['headline'][COMPLETION])}")
+        parts.append(f"completion {percent(run['headline'][COMPLETION])}")
     return "  ".join(parts)
 
 
@@ -132,7 +142,8 @@ def panel(followed: Followed) -> "RenderableType":
     for label, name in SHOWN.items():
         values = followed.values.get(name, [])
         if values:
-            rows.add_row(cell(label), cell(number(values[-1])), Text(sparkline(values)))
+            value = (percent if name in RATES else number)(values[-1])
+            rows.add_row(cell(label), cell(value), Text(sparkline(values)))
     times = f"{span(run['elapsed_s'])} so far"
     if run["left_s"] is not None:
         times += f", about {span(run['left_s'])} left"
@@ -141,7 +152,8 @@ def panel(followed: Followed) -> "RenderableType":
 
 
 def _where(run: dict[str, Any]) -> list[str]:
-    stage = f"stage {run['stage'] + 1} of {len(run['spec'].get('stages', ()))}"
+    # Counted from 0, as in `stages.2.steps`; how far it has come is said beside it.
+    stage = f"stage {run['stage']} ({run['stage'] + 1} of {len(run['spec'].get('stages', ()))})"
     step = f"step {run['step']}/{run['steps']}" if run["steps"] else f"step {run['step']}"
     return [one_line(run["phase"]) or "waiting", stage, step]
 
