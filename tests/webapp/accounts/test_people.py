@@ -234,6 +234,11 @@ def test_a_name_that_cannot_be_stored_is_refused_with_a_page(page: Client) -> No
     assert b"A value cannot be stored" in answer.content
 
 
+def test_every_page_leads_to_the_account(page: Client, project: Project) -> None:
+    """Who was signed in by a link sets a password there."""
+    assert b'href="/account/"' in page.get(f"/projects/{project.pk}/").content
+
+
 @pytest.mark.parametrize("days", ["9223372036854775808", "x", "8", "-1"])
 def test_a_token_of_a_time_that_is_not_offered_is_not_made(
     page: Client, project: Project, days: str
