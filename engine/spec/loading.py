@@ -53,12 +53,20 @@ class PlainLoader(yaml.SafeLoader):
         return found
 
 
+def wrong_yaml(error: Exception) -> str:
+    """What a parser of YAML raised as one sentence, with the place where it stopped."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if not problem or mark is None:
+        return f"This is not valid YAML: {error}"
+    return f"This is not valid YAML: line {mark.line + 1}, column {mark.column + 1}: {problem}"
+
+
 def load_spec(text: str) -> tuple[ExperimentSpec | None, list[SpecProblem]]:
     """The spec in a YAML (or JSON) text, or what is wrong with it; exactly one is given."""
     try:
         data = yaml.load(text, PlainLoader)
     except (yaml.YAMLError, ValueError) as error:
-        return None, [SpecProblem("", f"This is not valid YAML: {error}")]
+        return None, [SpecProblem("", wrong_yaml(error))]
     except RecursionError:
         return None, [SpecProblem("", TOO_DEEP)]
     if not isinstance(data, dict):

@@ -28,7 +28,8 @@ def list_jobs(
         jobs = jobs.filter(ended_at=None)
     elif state:
         if state not in State.values:
-            raise invalid_field("state", f"There is no state {state!r}: use active or a state.")
+            known = ", ".join((ACTIVE, *State.values))
+            raise invalid_field("state", f"There is no state {state!r}: use {known}.")
         jobs = jobs.filter(state=state)
     if subject:
         jobs = jobs.filter(subject=subject)

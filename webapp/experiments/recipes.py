@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from django.conf import settings
 
-from engine.spec.loading import TOO_DEEP, PlainLoader
+from engine.spec.loading import TOO_DEEP, PlainLoader, wrong_yaml
 from webapp.experiments.spec_text import check_length
 from webapp.problems import RefusedError, invalid_field
 
@@ -67,7 +67,7 @@ def _parsed(text: str) -> Any:
     try:
         return yaml.load(text, PlainLoader)
     except (yaml.YAMLError, ValueError) as error:
-        raise RefusedError(f"This is not valid YAML: {error}") from None
+        raise RefusedError(wrong_yaml(error)) from None
     except RecursionError:
         raise RefusedError(TOO_DEEP) from None
 

@@ -184,7 +184,7 @@ def test_the_first_stage_synthesises_and_no_other_does() -> None:
         ("", "not NoneType"),
         ("just words", "not str"),
         ("- a\n- b", "not list"),
-        ("a: [1", "not valid YAML"),
+        ("a: [1", "not valid YAML: line 1, column 6: expected ',' or ']'"),
         ("name: a\nname: b", "given twice: name"),
         ("a: &a [x]\nb: *a", "no aliases"),
         ("when: 2026-01-01", "plain values"),
