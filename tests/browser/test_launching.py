@@ -61,6 +61,25 @@ def test_a_preset_is_saved_replaced_only_when_asked_and_launched(visit, project,
     expected(visit, "409")
 
 
+def test_a_text_that_was_not_launched_is_back_after_a_reload(visit, project, owner) -> None:
+    page = visit(owner, reverse("launch", args=[project.pk]) + "?recipe=smoke")
+    editor = page.get_by_label("Spec as YAML")
+    given = editor.input_value()
+    editor.fill(given.replace("seed: 0", "seed: 77"))
+    expect(page.locator("#verdict")).to_have_text("can be launched")
+    page.reload()
+    expect(page.locator("#draft")).to_contain_text("is back")
+    assert "seed: 77" in editor.input_value()
+    page.get_by_role("button", name="Begin anew").click()
+    expect(editor).to_have_value(given)
+    editor.fill(given.replace("seed: 0", "seed: 78"))
+    expect(page.locator("#verdict")).to_have_text("can be launched")
+    page.locator("#launch-button").click()
+    page.wait_for_url("**/runs/**")
+    page.goto(reverse("launch", args=[project.pk]) + "?recipe=smoke")
+    assert editor.input_value() == given
+
+
 def test_stored_versions_are_chosen_in_the_form(visit, project, owner) -> None:
     terms = [{"kind": "exact_answer", "weight": 2.0}]
     definition = check_definition({"name": "twice", "terms": terms})

@@ -5,6 +5,7 @@ import { h, one, pageData } from "../dom.js";
 import { t } from "../i18n.js";
 import { Editor } from "./editor.js";
 import { showDifferences } from "./differences.js";
+import { Draft } from "./draft.js";
 import { Form } from "./form.js";
 import { Pickers } from "./pickers.js";
 import { planner } from "./planner.js";
@@ -21,10 +22,13 @@ const editor = new Editor(/** @type {HTMLTextAreaElement} */ (one("#spec")), /**
 const pickers = new Pickers(pageData("stored-versions"), (changes) => check(changes));
 const form = new Form(/** @type {HTMLElement} */ (one("#spec-form")), pageData("spec-schema"), (changes) => check(changes), pickers);
 
+const draft = new Draft(editor, typed);
+
 let sent = 0;
 let timer = 0;
 
 function typed() {
+  draft.keep();
   verdict.textContent = t("checking");
   verdict.className = "small muted";
   clearTimeout(timer);
@@ -55,7 +59,10 @@ async function check(changes) {
     return;
   }
   if (number !== sent) return; // a later check is on its way
-  if (changes && editor.text === text) editor.replace(answer.text);
+  if (changes && editor.text === text) {
+    editor.replace(answer.text);
+    draft.keep();
+  }
   show(answer);
 }
 
@@ -76,7 +83,8 @@ function show(answer) {
 
 savesPresets(() => editor.text);
 devices.addEventListener("input", typed);
-root.addEventListener("submit", () => {
+root.addEventListener("submit", (event) => {
+  if (!event.submitter?.hasAttribute("formaction")) draft.forget(); // a sweep may still be given up
   button.disabled = true;
   button.textContent = t("Launching …");
 });
