@@ -28,6 +28,7 @@ register = template.Library()
 
 SERIES_COLOURS = 8
 LINE_STYLES = ("solid", "dash", "dot")
+SILENT_S = 15  # as nodes.js has it
 PARAM_SHOWN = 80  # characters of a field's value
 # Prefix of an id -> name of the page's address.
 PAGES = {
@@ -185,6 +186,13 @@ def moment(value: datetime | float | None) -> SafeString | str:
         value.isoformat(timespec="milliseconds"),
         value.strftime("%Y-%m-%d %H:%M UTC"),
     )
+
+
+@register.filter
+def silent(at: float) -> float | None:
+    """Seconds since a node was heard, None while that is no longer than between its reports."""
+    age = datetime.now(UTC).timestamp() - at
+    return age if age > SILENT_S else None
 
 
 @register.filter

@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,9 @@ def test_an_id_leads_to_the_page_of_what_it_names() -> None:
     assert templating.page_of("que_7h2k9q4w0c3mz8xa") == "/queues/que_7h2k9q4w0c3mz8xa/"
     for other in ("tok_7h2k9q4w0c3mz8xa", "ada@example.org", "run", "run_", ""):
         assert templating.page_of(other) == ""
+
+
+def test_only_a_node_that_has_long_not_reported_is_silent() -> None:
+    now = time.time()
+    assert templating.silent(now - 5) is None
+    assert templating.silent(now - 600) == pytest.approx(600, abs=5)

@@ -161,7 +161,7 @@ class Pool:
             "categories": {"3 hops": three, "4 hops": self.waiting - three},
             "target": {"3 hops": 0.6, "4 hops": 0.6},
             "staleness": ages,
-            "oldest_s": round(self.random.uniform(1, 14), 1),
+            "oldest_s": round(self.random.uniform(1, 14), 1) if self.waiting else 0.0,
         }
 
 
