@@ -1,3 +1,5 @@
+"""An ingest server for each test."""
+
 from collections.abc import Iterator
 
 import pytest

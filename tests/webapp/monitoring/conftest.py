@@ -1,3 +1,5 @@
+"""Sockets of pages, closed after each test."""
+
 from collections.abc import AsyncIterator
 
 import pytest

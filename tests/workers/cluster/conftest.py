@@ -1,3 +1,5 @@
+"""A Ray for all tests of a file, and an ingest server for each of them."""
+
 from collections.abc import Iterator
 from pathlib import Path
 
