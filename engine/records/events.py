@@ -16,6 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from engine.records.trajectory import StepField
+
 MAX_BATCH_ITEMS = 5_000
 MAX_BATCH_BYTES = 8 * 2**20
 MAX_NAME = 120
@@ -225,7 +227,7 @@ class PublishedTurn(BaseModel):
     result: PublishedText = ""
     error: Annotated[str, Field(max_length=200)] | None = None
     duration_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    more: dict[Literal["text", "answer", "arguments", "result"], int] = {}
+    more: dict[StepField, int] = {}
 
 
 class EpisodeEnd(BaseModel):

@@ -15,19 +15,27 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 import zstandard
 
 from engine.records.frames import DamagedShardError, Frames
-from engine.records.trajectory import Reward, Segment, Step, StopReason, ToolCall, Trajectory
+from engine.records.trajectory import (
+    Reward,
+    Segment,
+    Step,
+    StepField,
+    StopReason,
+    ToolCall,
+    Trajectory,
+)
 
 STEPS_PER_FRAME = 64
 CHARS_PER_FRAME = 256_000
 TOKENS_PER_FRAME = 8_192
 LONG_FIELD = 16_000  # characters; a longer field gets a frame of its own
 PREVIEW = 2_000  # characters of a long field that stay with its step
-FIELDS = ("text", "answer", "arguments", "result")
+FIELDS: tuple[StepField, ...] = get_args(StepField)
 
 _MAGIC = struct.pack("<II", 0x184D2A50, 4)
 _FIRST_READ = 64 * 2**10

@@ -2,7 +2,9 @@
 
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
+
+StepField = Literal["text", "answer", "arguments", "result"]  # texts of a step, of any length
 
 
 class StopReason(StrEnum):

@@ -1,11 +1,12 @@
 """REST of trajectories and of comments on them."""
 
-from typing import Any, Literal
+from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
+from engine.records.trajectory import StepField
 from webapp.accounts import access
 from webapp.accounts.models import Role
 from webapp.experiments.models import Run
@@ -71,7 +72,7 @@ def get_field(
     request: HttpRequest,
     pk: str,
     step: int,
-    name: Literal["text", "answer", "arguments", "result"],
+    name: StepField,
     wanted: Query[schemas.CharacterRange],
 ) -> Any:
     """Characters of one field of a step; arguments as JSON."""
@@ -87,7 +88,7 @@ def get_image(
     request: HttpRequest,
     pk: str,
     step: int,
-    name: Literal["text", "answer", "arguments", "result"],
+    name: StepField,
     wanted: Query[schemas.ImagePlace],
 ) -> HttpResponse:
     """An image that stands in a field as base64: PNG, JPEG, GIF or WebP, told by its bytes."""

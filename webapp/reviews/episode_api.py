@@ -1,12 +1,13 @@
 """REST of running episodes: a run's list of them, and one of them turn by turn."""
 
-from typing import Any, Literal
+from typing import Any
 
 from django.http import HttpRequest
 from ninja import Router, Schema
 from pydantic import Field
 
 from engine.records.events import RunningEpisode
+from engine.records.trajectory import StepField
 from webapp.accounts import access
 from webapp.experiments.models import Run
 from webapp.reviews import episodes
@@ -45,9 +46,7 @@ class TurnOut(Schema):
     result: str = ""
     error: str | None = None
     duration_s: float = 0.0
-    more: dict[Literal["text", "answer", "arguments", "result"], int] = Field(
-        {}, description="What is cut here, and its whole size"
-    )
+    more: dict[StepField, int] = Field({}, description="What is cut here, and its whole size")
 
 
 class EpisodeOut(Schema):
