@@ -71,9 +71,9 @@ async function ask(field) {
   if (said) said.textContent = page.next_cursor ? t("more than %(n)s", { n: page.items.length }) : t("%(n)s found", { n: page.items.length });
 }
 
-/** What is chosen, and the way to choose nothing, stay. @param {HTMLSelectElement} select @param {Row[]} rows */
+/** What is chosen, and what is no row of the list, stay. @param {HTMLSelectElement} select @param {Row[]} rows */
 function refill(select, rows) {
-  const kept = [...select.options].filter((option) => !option.value || option.selected);
+  const kept = [...select.options].filter((option) => !option.value || option.selected || "always" in option.dataset);
   const held = new Set(kept.map((option) => option.value));
   select.replaceChildren(...kept, ...rows.filter((row) => !held.has(row.id)).map(optionOf));
 }

@@ -66,14 +66,14 @@ def config(request: HttpRequest, run: Run) -> HttpResponse:
 def checkpoints(request: HttpRequest, run: Run) -> HttpResponse:
     rows = with_parents(run.checkpoints.select_related("attempt")).order_by("-created_at")
     found = [(row, sum(file["size"] for file in row.files.values())) for row in rows]
+    versions = list_dataset_versions(access.actor_of(request), run.project_id, kind="tasks")
     context = run_context(run, "checkpoints") | {
         "kept": [(row, size) for row, size in found if row.removed_at is None],
         "removed": [(row, size) for row, size in found if row.removed_at is not None],
         "lineage": lineage_of(run),
         "forkable": not run.is_external,
-        "task_versions": list_dataset_versions(
-            access.actor_of(request), run.project_id, kind="tasks"
-        ).items,
+        "task_versions": versions.items,
+        "more_task_versions": versions.next_cursor is not None,
     }
     return show(request, "experiments/run_checkpoints.html", context)
 
