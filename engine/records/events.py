@@ -21,6 +21,7 @@ from engine.records.trajectory import StepField
 MAX_BATCH_ITEMS = 5_000
 MAX_BATCH_BYTES = 8 * 2**20
 MAX_NAME = 120
+MAX_VALUES = 1000  # of metrics at one point
 
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -70,7 +71,7 @@ class Metrics(Item):
     kind: Literal["metrics"] = "metrics"
     axis: Literal["trainer_step", "rollout_step", "environment_step", "wall"] = "trainer_step"
     step: Annotated[int, Field(ge=0, lt=2**53)]
-    values: Annotated[dict[Name, Number], Field(min_length=1, max_length=1000)]
+    values: Annotated[dict[Name, Number], Field(min_length=1, max_length=MAX_VALUES)]
 
 
 class Clock(Item):

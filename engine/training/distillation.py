@@ -270,8 +270,8 @@ class _Step:
         found = dict(zip(_FIGURES, means, strict=True))
         names = [f"stage-{one.spec.stage}" for one in self._teachers] + self._categories
         for name, (tokens, value, *_) in zip(names, self._sums.tolist(), strict=True):
-            if tokens:
-                found[f"divergence/{name}"] = value / tokens
+            if tokens:  # a category of a dataset may be called as a teacher is, which comes first
+                found.setdefault(f"divergence/{name}", value / tokens)
         if self._stage.form == "one_token":
             del found["agreement"]  # nobody asked for the likeliest token
         return found

@@ -1,10 +1,11 @@
 """A student beside its teachers and its start: figures of each step, completion at the end."""
 
 import re
+from itertools import islice
 from typing import Any
 
 from engine.evaluation.report import report
-from engine.records.events import NAME_FORM
+from engine.records.events import MAX_NAME, MAX_VALUES, NAME_FORM
 from engine.spec import OpdStage
 from engine.spec.lineage import parent_of
 from workers.cluster import judging
@@ -15,11 +16,13 @@ _FIGURES = ("divergence", "agreement", "entropy_gap", "far_share")
 
 def step_metrics(figures: dict[str, float]) -> dict[str, float]:
     """The `distil/...` metrics of a step: over all its tokens, and by teacher and category."""
-    return {
-        f"distil/{name}": value
-        for name, value in figures.items()
-        if name in _FIGURES or name.startswith("divergence/")
-    }
+    return _nameable(
+        {
+            f"distil/{name}": value
+            for name, value in figures.items()
+            if name in _FIGURES or name.startswith("divergence/")
+        }
+    )
 
 
 def completion_by_category(attempt: Attempt, index: int, stage: OpdStage) -> dict[str, Any]:
@@ -42,18 +45,26 @@ def completion_by_category(attempt: Attempt, index: int, stage: OpdStage) -> dic
 
 
 def completion_metrics(found: dict[str, Any]) -> dict[str, float]:
-    """What `completion_by_category` found, as metrics of one step, without categories of a dataset
-    that are no part of a metric's name."""
+    """What `completion_by_category` found, as metrics of one step."""
     values = {}
     for category, rates in found.items():
-        if not re.fullmatch(NAME_FORM, category):
-            continue
         values[f"distil/completion/{category}"] = rates["completion"]
         if "start" in rates:
             values[f"distil/completion_at_start/{category}"] = rates["start"]
         for teacher, rate in rates["teachers"].items():
             values[f"distil/completion_of_{teacher}/{category}"] = rate
-    return values
+    return _nameable(values)
+
+
+def _nameable(values: dict[str, float]) -> dict[str, float]:
+    """Without those whose name is none for a metric, and no more than half of what an event takes:
+    categories of a dataset are any text, and there may be any number of them."""
+    fitting = (
+        (name, value)
+        for name, value in values.items()
+        if len(name) <= MAX_NAME and re.fullmatch(NAME_FORM, name) and not name.endswith("/")
+    )
+    return dict(islice(fitting, MAX_VALUES // 2))
 
 
 def _rates(attempt: Attempt, index: int) -> dict[str, float]:

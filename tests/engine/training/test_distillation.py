@@ -218,6 +218,21 @@ def test_figures_are_means_over_the_tokens_of_each_teacher_and_category() -> Non
     assert "clip_fraction" not in figures, "nothing is clipped in a divergence"
 
 
+def test_a_category_that_is_called_as_a_teacher_is_takes_no_teacher_s_figure() -> None:
+    def figures(category: str) -> dict[str, float]:
+        trainer = make_trainer()
+        teachers = make_teachers([TeacherSpec(stage=1), TeacherSpec(stage=2)])
+        trainer.begin(opd())
+        groups, _ = make_lessons()
+        for one in (one for group in groups for one in group):
+            one.category = category if one.category == "4 hops" else one.category
+        return opd_step(trainer, teachers, groups)
+
+    found, plain = figures("stage-1"), figures("4 hops")
+    assert plain["divergence/4 hops"] != plain["divergence/stage-1"]
+    assert found["divergence/stage-1"] == plain["divergence/stage-1"]
+
+
 def test_the_student_comes_to_say_what_each_teacher_says_of_its_tasks() -> None:
     trainer = make_trainer()
     trainer.begin(OpdStage(teachers=SPECS[:2], steps=30, optimizer=FLAT))
