@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 from engine.spec import dpo, evaluate, lineage, opd, optimizer, rewards, rl, sft
 from engine.spec.base import Disagreement, hop_category
+from engine.spec.datasets import datasets_of
 from engine.spec.dpo import DpoStage
 from engine.spec.evaluate import EvaluateStage
 from engine.spec.experiment import ExperimentSpec, ModelSpec
@@ -124,12 +125,12 @@ def _of_evaluation(spec: ExperimentSpec) -> Iterator[Disagreement]:
             "leave it out, or leave dataset empty.",
             ("evaluation.hops", "evaluation.dataset"),
         )
-    for index, stage in enumerate(spec.stages):
-        if how.dataset and isinstance(stage, RlStage) and stage.dataset == how.dataset:
+    for use in datasets_of(spec):
+        if use.stage is not None and use.version == how.dataset:
             yield Disagreement(
                 "The run would be judged on the tasks that it trains on: name two datasets, or "
                 "leave one of them empty.",
-                (f"stages.{index}.dataset", "evaluation.dataset"),
+                (use.path, "evaluation.dataset"),
             )
     yield from evaluate.trial_disagreements(
         how.trials, how.temperature, spec.rollout.slots, "evaluation"
@@ -220,6 +221,12 @@ def _of_stop(spec: ExperimentSpec, stage: SampledStage, path: str) -> Iterator[D
 def _of_sampled(
     spec: ExperimentSpec, first: SynthesiseStage, stage: SampledStage, path: str
 ) -> Iterator[Disagreement]:
+    if not stage.draws_tasks() and stage.hops != SampledStage.model_fields["hops"].default:
+        yield Disagreement(
+            "A stage that trains on the tasks of a dataset trains on all of them and does not read "
+            "hops: leave it out, or leave dataset empty.",
+            (f"{path}.hops", f"{path}.dataset"),
+        )
     missing = sorted(str(hops) for hops in stage.hops if not first.tasks.get(str(hops)))
     if missing and stage.draws_tasks():
         yield Disagreement(

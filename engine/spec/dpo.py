@@ -99,10 +99,10 @@ def disagreements_of(
     if stage.dataset is None:
         yield from practice_disagreements(stage.practice, first.tasks, slots, f"{path}.practice")
     else:
-        for name in ("hops", "tasks", "attempts"):
+        for name in ("dataset", "hops", "tasks", "attempts"):
             if getattr(stage.practice, name) != getattr(PracticeSpec(), name):
                 yield Disagreement(
-                    f"A stage that learns from a dataset plays no practice tasks and does not read "
+                    "A stage that learns from a dataset plays no practice tasks and does not read "
                     f"practice.{name}: leave it out, or leave dataset empty.",
                     (f"{path}.practice.{name}", f"{path}.dataset"),
                 )

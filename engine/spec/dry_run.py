@@ -102,7 +102,5 @@ def _optimizer(optimizer: OptimizerSpec) -> dict[str, Any]:
 
 def _prompts(stage: SampledStage, spec: ExperimentSpec) -> int:
     """Enough for every category and every trainer process."""
-    categories = len(
-        spec.pool.gate.shares if isinstance(stage, RlStage) and stage.dataset else stage.hops
-    )
+    categories = len(stage.hops if stage.draws_tasks() else spec.pool.gate.shares)
     return min(stage.prompts_per_step, max(2, categories, spec.trainer.workers))

@@ -1,13 +1,13 @@
 """The stage of on-policy distillation: earlier stages of the run teach the student on its own
 samples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
-from engine.spec.base import Disagreement, Hops, SpecModel, hop_category
+from engine.spec.base import Disagreement, SpecModel, hop_category
 from engine.spec.lineage import wrong_source
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.sampled import SampledStage
@@ -80,9 +80,6 @@ class OpdStage(SampledStage):
     weight_max: float | None = Field(
         None, gt=0, description=f"Largest importance weight let through; empty: {WEIGHTS[1]:g}"
     )
-    hops: list[Hops] = Field(
-        default=[3, 4], min_length=1, description="Numbers of hops of the training tasks"
-    )
     prompts_per_step: int = Field(24, ge=1)
     group_size: int = Field(4, ge=1, description="Trajectories of a task; rewards need two")
     steps: int = Field(40, ge=1)
@@ -129,40 +126,66 @@ def disagreements_of(
             f"{stage.group_size} has none: take at least two, or no reward_weight.",
             (f"{path}.reward_weight", f"{path}.group_size"),
         )
-    shown = {hops for hops in stage.hops if first.demonstrations.get(str(hops))}
-    if stage.resolved().off_policy_share and not shown:
-        said = "off_policy_share" if stage.off_policy_share is not None else "algorithm"
-        yield Disagreement(
-            f"A share of {stage.resolved().off_policy_share:g} of the trajectories are "
-            "demonstrations of this stage's tasks, and the first stage makes none.",
-            (f"{path}.{said}", f"{path}.hops", "stages.0.demonstrations"),
-        )
+    yield from _of_demonstrations(stage, first, path)
 
 
 def _of_teachers(
     stages: Sequence[SpecModel], index: int, stage: OpdStage, path: str
 ) -> Iterator[Disagreement]:
-    made = [hop_category(hops) for hops in stage.hops]
     for number, teacher in enumerate(stage.teachers):
         at = f"{path}.teachers.{number}"
         yield from wrong_source(stages, index, teacher.stage, f"{at}.stage", "learn from")
-        if strange := sorted(set(teacher.categories) - set(made)):
-            yield Disagreement(
-                f"This teacher teaches {' and '.join(strange)}; the stage makes tasks of "
-                f"{' and '.join(made)} only.",
-                (f"{at}.categories", f"{path}.hops"),
-            )
         if teacher.stage in [other.stage for other in stage.teachers[:number]]:
             yield Disagreement(
                 f"Stage {teacher.stage} is a teacher twice: name its categories in one place.",
                 (f"{at}.stage",),
             )
-    for category in made:
-        if not any(teacher.teaches(category) for teacher in stage.teachers):
+    if stage.draws_tasks():
+        yield from category_disagreements(stage, [hop_category(hops) for hops in stage.hops], path)
+
+
+def category_disagreements(
+    stage: OpdStage, made: Collection[str], path: str
+) -> Iterator[Disagreement]:
+    """Where teachers and tasks do not name the same categories. made: those of the stage's tasks,
+    which are known from the spec where they are drawn, and else from the rows of its dataset."""
+    who, source = (
+        ("the stage makes", "hops") if stage.draws_tasks() else ("its dataset has", "dataset")
+    )
+    for number, teacher in enumerate(stage.teachers):
+        if strange := sorted(set(teacher.categories) - set(made)):
             yield Disagreement(
-                f"Nobody teaches tasks of {category}: give them a teacher, or leave them out.",
-                (f"{path}.teachers", f"{path}.hops"),
+                f"This teacher teaches {' and '.join(strange)}; {who} tasks of "
+                f"{' and '.join(made)} only.",
+                (f"{path}.teachers.{number}.categories", f"{path}.{source}"),
             )
+    untaught = [one for one in made if not any(by.teaches(one) for by in stage.teachers)]
+    if untaught:
+        yield Disagreement(
+            f"Nobody teaches tasks of {' and '.join(untaught)}: give them a teacher, or leave them "
+            "out.",
+            (f"{path}.teachers", f"{path}.{source}"),
+        )
+
+
+def _of_demonstrations(
+    stage: OpdStage, first: SynthesiseStage, path: str
+) -> Iterator[Disagreement]:
+    share = stage.resolved().off_policy_share
+    said = "off_policy_share" if stage.off_policy_share is not None else "algorithm"
+    if share and not stage.draws_tasks():
+        yield Disagreement(
+            f"A share of {share:g} of the trajectories are demonstrations of this stage's tasks, "
+            "and those of a dataset have none: take an off_policy_share of 0, or leave dataset "
+            "empty.",
+            (f"{path}.{said}", f"{path}.dataset"),
+        )
+    elif share and not any(first.demonstrations.get(str(hops)) for hops in stage.hops):
+        yield Disagreement(
+            f"A share of {share:g} of the trajectories are demonstrations of this stage's tasks, "
+            "and the first stage makes none.",
+            (f"{path}.{said}", f"{path}.hops", "stages.0.demonstrations"),
+        )
 
 
 def _of_form(stage: OpdStage, path: str) -> Iterator[Disagreement]:

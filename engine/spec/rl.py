@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from engine.spec import algorithms
-from engine.spec.base import DatasetVersionId, Disagreement, Hops, Share, SpecModel
+from engine.spec.base import Disagreement, Share, SpecModel
 from engine.spec.optimizer import OptimizerSpec
 from engine.spec.sampled import SampledStage
 
@@ -90,14 +90,6 @@ class RlStage(SampledStage):
     mask_truncated: bool = Field(
         False, description="Keep trajectories that hit a limit out of the loss, not of the baseline"
     )
-    dataset: DatasetVersionId | None = Field(
-        None,
-        description="Id of the version of tasks to train on; empty: those that the first stage "
-        "draws",
-    )
-    hops: list[Hops] = Field(
-        default=[3, 4], min_length=1, description="Numbers of hops of the tasks that were drawn"
-    )
     prompts_per_step: int = Field(24, ge=1)
     group_size: int = Field(8, ge=1, description="Trajectories of one prompt")
     dynamic_sampling: bool | None = Field(
@@ -151,9 +143,6 @@ class RlStage(SampledStage):
         given = ((name, getattr(self, name)) for name in bounds)
         return {**bounds, **{name: value for name, value in given if value is not None}}
 
-    def draws_tasks(self) -> bool:
-        return self.dataset is None
-
     def needs_spread(self) -> bool:
         if self.dynamic_sampling is not None:
             return self.dynamic_sampling
@@ -178,12 +167,6 @@ class RlStage(SampledStage):
 
 def disagreements_of(stage: RlStage, path: str, *, trained_before: bool) -> Iterator[Disagreement]:
     """Of the algorithm's fields. trained_before: a stage before this one trains the policy."""
-    if stage.dataset is not None and stage.hops != RlStage.model_fields["hops"].default:
-        yield Disagreement(
-            "A stage that trains on the tasks of a dataset trains on all of them and does not read "
-            "hops: leave it out, or leave dataset empty.",
-            (f"{path}.hops", f"{path}.dataset"),
-        )
     yield from _of_parts(stage, path)
     yield from _of_bounds(stage, path)
     yield from _of_kl(stage, path, trained_before)

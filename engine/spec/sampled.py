@@ -2,14 +2,21 @@
 
 from pydantic import Field
 
-from engine.spec.base import Share
+from engine.spec.base import DatasetVersionId, Hops, Share
 from engine.spec.lineage import TrainedStage
 
 
 class SampledStage(TrainedStage):
     """A stage whose rollouts fill the data pool with groups, each of one task."""
 
-    hops: list[int]
+    dataset: DatasetVersionId | None = Field(
+        None,
+        description="Id of the version of tasks to train on; empty: those that the first stage "
+        "draws",
+    )
+    hops: list[Hops] = Field(
+        default=[3, 4], min_length=1, description="Numbers of hops of the tasks that were drawn"
+    )
     prompts_per_step: int
     group_size: int
     stop_at_completion: Share | None = Field(
@@ -25,7 +32,7 @@ class SampledStage(TrainedStage):
 
     def draws_tasks(self) -> bool:
         """Whether its tasks are those that the first stage drew."""
-        return True
+        return self.dataset is None
 
     def needs_spread(self) -> bool:
         """Whether a group teaches only by the differences between its rewards."""

@@ -6,7 +6,7 @@ import re
 import pytest
 from django.urls import reverse
 from django.utils import timezone
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import aside
 from tests.webapp.experiments.test_dataset_pages import PAIR, add
@@ -16,7 +16,9 @@ from tests.webapp.support import SPEC, person, start
 from webapp.accounts.models import Role
 from webapp.experiments import services
 from webapp.experiments.models import (
+    Checkpoint,
     Dataset,
+    DatasetVersion,
     Experiment,
     Preset,
     RewardScheme,
@@ -99,6 +101,37 @@ def test_stored_versions_are_chosen_in_the_form(visit, project, owner) -> None:
     field.select_option(version.pk)
     expect(page.locator("#spec")).to_have_value(re.compile(version.pk))
     expect(page.locator("#verdict")).to_have_text("can be launched")
+
+
+def test_tasks_are_chosen_for_practice_and_for_a_student(visit, project, owner) -> None:
+    dataset = aside(services.create_dataset, project, owner, "questions", "tasks")
+    version = aside(add, dataset, owner, {"prompt": "a", "answer": "b"})
+    aside(services.create_dataset, project, owner, "preferences", "pairs")
+    page = visit(owner, reverse("launch", args=[project.pk]) + "?recipe=smoke")
+    page.locator("summary", has_text="stages").first.click()
+
+    def open_field(name: str) -> Locator:
+        field = page.locator(f"#field-stages-{name}")
+        for part in page.locator("#spec-form details", has=field).all():
+            part.evaluate("(details) => details.open = true")
+        return field
+
+    page.get_by_role("button", name="Add dpo").click()
+    open_field("3-practice-hops").fill("2")
+    page.keyboard.press("Enter")
+    expect(page.locator("#spec")).to_have_value(re.compile(r"hops: \[2\]|hops:\s+- 2"))
+    practice = open_field("3-practice-dataset")
+    expect(practice).to_contain_text("questions version 1, 1 rows")
+    expect(open_field("3-dataset")).not_to_contain_text("questions")
+    practice.select_option(version.pk)
+    expect(page.locator("#spec")).to_have_value(re.compile(version.pk))
+    expect(page.locator("#verdict")).to_have_text("can be launched")
+    expect(open_field("3-practice-hops")).to_have_value("")
+    page.get_by_role("button", name="Add opd").click()
+    open_field("4-dataset").select_option(version.pk)
+    expect(page.locator("#spec")).to_have_value(
+        re.compile(f"{version.pk}.*{version.pk}", re.DOTALL)
+    )
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -213,6 +246,33 @@ def test_what_is_not_among_the_newest_is_found_as_one_types(visit, project, owne
     expect(page.locator("[data-found]").first).to_have_text("1 found")
     choice.select_option(oldest.pk)
     expect(page.locator("#stored-reward-hint")).to_have_text("This is version 1 as it is stored.")
+
+
+def test_tasks_to_judge_by_are_found_however_old_their_version_is(visit, project, owner) -> None:
+    run = launched(project, owner)
+    attempt = run.attempts.get()
+    Checkpoint.objects.create(
+        run=run, attempt=attempt, stage=1, step=1, policy_version=1, path="checkpoints/1",
+        files={}, final=True, created_at=timezone.now(),
+    )  # fmt: skip
+    needle = Dataset.objects.create(project=project, name="the needle", kind="tasks")
+    fields = {"blob": "", "rows": 3, "size": 1}
+    oldest = DatasetVersion.objects.create(dataset=needle, number=1, **fields)
+    hay = Dataset.objects.create(project=project, name="hay", kind="tasks")
+    for number in range(1, 52):
+        DatasetVersion.objects.create(dataset=hay, number=number, **fields)
+    page = visit(owner, reverse("run_checkpoints", args=[run.pk]))
+    choice = page.get_by_label("Tasks", exact=True)
+    expect(choice).not_to_contain_text("needle")
+    page.get_by_label("Find a version of a dataset").fill("needle")
+    expect(page.locator("[data-found]")).to_have_text("1 found")
+    expect(choice.locator("option")).to_have_text(
+        ["Held-out tasks", "Quick tasks", "the needle version 1, 3 rows"]
+    )
+    choice.select_option(oldest.pk)
+    page.get_by_label("Find a version of a dataset").fill("nothing like it")
+    expect(page.locator("[data-found]")).to_have_text("0 found")
+    expect(choice).to_have_value(oldest.pk)
 
 
 def test_presets_of_somebody_with_a_long_name_fit_a_phone(visit, project, owner) -> None:

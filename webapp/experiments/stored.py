@@ -6,13 +6,14 @@ from pydantic import ValidationError
 
 from engine.rewards.scheme import RewardScheme as Definition
 from engine.spec import ExperimentSpec
+from engine.spec.datasets import EVALUATION
 from webapp.accounts.access import Actor
 from webapp.accounts.models import Project
 from webapp.experiments import spec_text
 from webapp.experiments.lists import list_dataset_versions, list_scheme_versions, with_chosen
 from webapp.experiments.models import DatasetVersion, RewardSchemeVersion
 from webapp.experiments.services.schemes import definition_digest
-from webapp.experiments.services.stage_datasets import EVALUATION, LEARNS, unfit
+from webapp.experiments.services.stage_datasets import LEARNS, unfit
 from webapp.problems import invalid_field
 
 
@@ -31,14 +32,17 @@ def with_reward(text: str, version: RewardSchemeVersion) -> str:
 
 
 def with_dataset(text: str, version: DatasetVersion, kind: str, alone: bool = False) -> str:
-    """The spec's text with a stage of this kind ("sft", "dpo", "rl") that learns from the version,
-    or with evaluations that play its tasks ("evaluation").
+    """The spec's text with a stage of this kind (of LEARNS) that learns from the version, or with
+    evaluations that play its tasks ("evaluation").
 
     It is the first stage of the kind, or one that is added at the end. `alone`: the spec keeps its
     first stage and this one, as a run that starts from a checkpoint and learns nothing else.
 
     Raises RefusedError where a stage of the kind learns from no such rows.
     """
+    if kind not in (*LEARNS, EVALUATION):
+        said = f"{kind!r} reads no dataset: take {', '.join((*LEARNS, EVALUATION))}."
+        raise invalid_field("as", said)
     if problem := unfit(version, kind):
         raise invalid_field("as", problem)
     if kind == EVALUATION:
@@ -55,9 +59,10 @@ def with_dataset(text: str, version: DatasetVersion, kind: str, alone: bool = Fa
     if kind not in kinds:
         return spec_text.set_value(text, f"stages.{len(stages)}", {"kind": kind, **fields})
     place = f"stages.{kinds.index(kind)}"
-    for unread in ("hops",) if kind == "rl" else ("practice", "per_prompt"):
+    plays = LEARNS[kind] == "tasks"
+    for unread in ("hops",) if plays else ("practice", "per_prompt"):
         text = spec_text.remove_value(text, f"{place}.{unread}")
-    if kind == "rl" and _gated(text) != set(version.categories):
+    if plays and _gated(text) != set(version.categories):
         text = spec_text.remove_value(text, "pool.gate.shares")
     for name, value in fields.items():
         text = spec_text.set_value(text, f"{place}.{name}", value)
@@ -91,7 +96,8 @@ def offered(actor: Actor, project: Project, text: str) -> dict[str, dict[str, An
     """The newest stored versions for the pickers of the Launch page, with those of datasets that
     the spec's text names; `more` where there are others, which the API finds."""
     schemes = list_scheme_versions(actor, project.pk)
-    datasets = list_dataset_versions(actor, project.pk, kind=",".join(LEARNS.values()))
+    kinds = ",".join(dict.fromkeys(LEARNS.values()))
+    datasets = list_dataset_versions(actor, project.pk, kind=kinds)
     known = DatasetVersion.objects.filter(dataset__project=project).select_related("dataset")
     rows = with_chosen(datasets, known, _named(text))
     return {
@@ -112,6 +118,7 @@ def _named(text: str) -> set[str]:
     data = data if isinstance(data, dict) else {}
     stages = data.get("stages")
     parts = [*(stages if isinstance(stages, list) else []), data.get("evaluation")]
+    parts += [one.get("practice") for one in parts if isinstance(one, dict)]
     found = [one.get("dataset") for one in parts if isinstance(one, dict)]
     return {one for one in found if isinstance(one, str) and "\0" not in one}
 

@@ -63,3 +63,22 @@ def fetch_tasks(attempt: Attempt, index: int, version: str) -> dict[str, Any] | 
         raise StoredRowsError(f"Stage {index} needs at least {number}: {said}")
     attempt.reporter.log(said, level="warning" if made["rows_refused"] else "info")
     return made
+
+
+def fetch_to_train_on(
+    attempt: Attempt, index: int, version: str
+) -> tuple[dict[str, Any], list[str]] | None:
+    """As `fetch_tasks`, of tasks that stage `index` trains on: what its summary says of them, and
+    their categories. Those that the run is also judged by are counted, with a warning."""
+    made = fetch_tasks(attempt, index, version)
+    if made is None:
+        return None
+    said = {name: value for name, value in made.items() if name != "categories"}
+    if both := own_tasks.judged_too(attempt.storage, attempt.spec, version):
+        attempt.reporter.log(
+            f"{both} tasks of dataset version {version}, on which stage {index} trains, "
+            "are among those that the run is judged by: its completion will look too good.",
+            level="warning",
+        )
+        said["judged_too"] = both
+    return said, made["categories"]

@@ -9,7 +9,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import zstandard
 
@@ -24,12 +23,12 @@ PER_OBJECT = 64  # trajectories
 class Play:
     """Tasks to play with frozen weights, and where on the run's storage the trajectories go.
 
-    `tasks`: which ones, practice or held_out; `count` of them at most, with one of these numbers of
-    `hops`, each `attempts` times.
+    `tasks`: which ones, practice, held_out, or those of a dataset by the id of its version; `count`
+    of them at most, with one of these numbers of `hops`, each `attempts` times.
     """
 
     folder: str
-    tasks: Literal["practice", "held_out"]
+    tasks: str
     hops: tuple[int, ...] | None  # None: any
     count: int
     attempts: int
@@ -38,7 +37,7 @@ class Play:
 
     @property
     def purpose(self) -> str:
-        return "train" if self.tasks == "practice" else "evaluate"
+        return "evaluate" if self.tasks == "held_out" else "train"
 
     def chosen(self, tasks: Sequence[Task], part: int, parts: int) -> list[Task]:
         """The tasks of one of `parts` workers, out of all that there are."""

@@ -31,8 +31,8 @@ def practice_play(spec: ExperimentSpec, index: int, practice: PracticeSpec) -> P
     """The practice tasks of a stage."""
     return Play(
         f"{folder(index)}/played",
-        "practice",
-        tuple(practice.hops),
+        practice.dataset or "practice",
+        None if practice.dataset else tuple(practice.hops),
         practice.tasks,
         practice.attempts,
         practice.temperature,

@@ -8,20 +8,29 @@ from engine.spec.practice import PracticeSpec
 from engine.synthesis.repair import Faults
 from workers.cluster import limits, practised, stored_rows
 from workers.cluster.attempt import Attempt
-from workers.cluster.fetching import StoredRowsError, fetch
+from workers.cluster.fetching import StoredRowsError, fetch, fetch_to_train_on
 from workers.cluster.played import Play
 
 
 def practise(attempt: Attempt, index: int, practice: PracticeSpec) -> dict[str, Any] | None:
     """Play the practice tasks and make of them what the stage learns from, unless an earlier
-    attempt has; its summary. None where the end was asked for."""
+    attempt has; its summary. None where the end was asked for.
+
+    Raises StoredRowsError where a dataset has no task to play.
+    """
+    tasks: dict[str, Any] = {}
+    if practice.dataset is not None:
+        fetched = fetch_to_train_on(attempt, index, practice.dataset)
+        if fetched is None:
+            return None
+        tasks, _ = fetched
     found = practised.summary(attempt.storage, index)
-    if found is not None:
-        return found
-    attempt.control.at("practise", index, 0)
-    if not _play(attempt, practised.practice_play(attempt.spec, index, practice)):
-        return None
-    return _make(attempt, index, "the practice to be read")
+    if found is None:
+        attempt.control.at("practise", index, 0)
+        if not _play(attempt, practised.practice_play(attempt.spec, index, practice)):
+            return None
+        found = _make(attempt, index, "the practice to be read")
+    return {**found, **tasks}
 
 
 def read_rows(attempt: Attempt, index: int, version: str) -> dict[str, Any] | None:

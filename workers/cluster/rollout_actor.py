@@ -17,7 +17,7 @@ from engine.evaluation.plan import EvaluationPlan, tasks_of
 from engine.pool.group import pack
 from engine.pool.pool import Ticket
 from engine.records.trajectory import Trajectory
-from engine.spec import ExperimentSpec, RlStage
+from engine.spec import ExperimentSpec
 from engine.spec.sampled import SampledStage
 from workers.cluster import limits, own_tasks, synthesised
 from workers.cluster.played import Play, Played
@@ -161,10 +161,16 @@ class RolloutActor:
         self._switch(_Production(index, stage, pool, dict(tasks)))
 
     def _to_train_on(self, stage: SampledStage) -> list[Task]:
-        if isinstance(stage, RlStage) and stage.dataset is not None:
-            assert self._storage is not None
-            return own_tasks.load(self._storage, stage.dataset)
-        return [task for task in self._tasks["practice"] if task.hops in stage.hops]
+        if stage.dataset is not None:
+            return self._named(stage.dataset)
+        return [task for task in self._named("practice") if task.hops in stage.hops]
+
+    def _named(self, tasks: str) -> list[Task]:
+        """tasks: practice, held_out, quick, or the id of a dataset's version."""
+        if tasks in self._tasks:
+            return self._tasks[tasks]
+        assert self._storage is not None
+        return own_tasks.load(self._storage, tasks)
 
     def cease(self) -> None:
         """Produce no more groups; those under way are dropped."""
@@ -204,7 +210,7 @@ class RolloutActor:
         before = played.counts()
         tasks = [
             (task, wish.attempts - before[task.id])
-            for task in wish.chosen(self._tasks[wish.tasks], part, parts)
+            for task in wish.chosen(self._named(wish.tasks), part, parts)
             if before[task.id] < wish.attempts
         ]
         self._wait_for(_Frozen(tasks, version, weights, played.add, wish.purpose, wish.temperature))

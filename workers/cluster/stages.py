@@ -10,12 +10,13 @@ from typing import Any
 from engine.evaluation.plan import tasks_of
 from engine.pool.admission import NoBatchError, Wanted
 from engine.spec import EvaluateStage, OpdStage, RlStage
+from engine.spec.opd import category_disagreements
 from engine.spec.sampled import SampledStage
 from workers.cluster import judging, limits, own_tasks, rehearsal, synthesised, teachers
 from workers.cluster.attempt import Attempt
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
-from workers.cluster.fetching import StoredRowsError, fetch_tasks
+from workers.cluster.fetching import StoredRowsError, fetch_tasks, fetch_to_train_on
 from workers.cluster.figures import RL_FIGURES, named
 from workers.cluster.judging import Pending
 from workers.cluster.pool_actor import Batch, PoolPlan
@@ -41,19 +42,14 @@ def judged_tasks(attempt: Attempt, index: int) -> bool:
 def reinforce(attempt: Attempt, index: int, stage: SampledStage) -> dict[str, Any] | None:
     """Rollouts fill the pool, the trainer empties it, and each step publishes its weights."""
     tasks: dict[str, Any] = {}
-    if isinstance(stage, RlStage) and stage.dataset is not None:
-        made = fetch_tasks(attempt, index, stage.dataset)
-        if made is None:
+    if stage.dataset is not None:
+        fetched = fetch_to_train_on(attempt, index, stage.dataset)
+        if fetched is None:
             return None
-        tasks = made
-        _check_gate(attempt, tasks.pop("categories"), stage.dataset)
-        if both := own_tasks.judged_too(attempt.storage, attempt.spec, stage.dataset):
-            attempt.reporter.log(
-                f"{both} tasks of dataset version {stage.dataset}, on which stage {index} trains, "
-                "are among those that the run is judged by: its completion will look too good.",
-                level="warning",
-            )
-            tasks["judged_too"] = both
+        tasks, categories = fetched
+        _check_gate(attempt, categories, stage.dataset)
+        if isinstance(stage, OpdStage):
+            _check_teachers(index, stage, categories)
     attempt.begin(index)
     if isinstance(stage, RlStage) and (said := stage.notice()):
         attempt.reporter.log(said, level="warning")
@@ -78,6 +74,16 @@ def _check_gate(attempt: Attempt, made: list[str], version: str) -> None:
             f"The gate (pool.gate.shares) gives shares to {', '.join(sorted(shares))}, and dataset "
             f"version {version} has tasks of {', '.join(made)}: "
             f"{', '.join(strange)} stands on one side only."
+        )
+
+
+def _check_teachers(index: int, stage: OpdStage, made: list[str]) -> None:
+    """Raises StoredRowsError where teachers and the tasks of the stage's dataset do not name the
+    same categories."""
+    if said := [one.message for one in category_disagreements(stage, made, f"stages.{index}")]:
+        raise StoredRowsError(
+            f"The teachers of stage {index} (stages.{index}.teachers) do not fit dataset version "
+            f"{stage.dataset}. {' '.join(said)}"
         )
 
 

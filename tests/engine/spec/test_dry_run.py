@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.spec import EvaluateStage, ExperimentSpec, load_spec, problems_of
+from engine.spec.datasets import datasets_of
 from engine.spec.dry_run import JUDGED, TASKS, on_tiny_amounts
 from engine.spec.fork import fork_disagreements
 
@@ -129,3 +130,21 @@ def test_a_fork_keeps_what_its_tasks_are_made_of(recipe: Path) -> None:
     assert not list(fork_disagreements(small, spec))
     assert {getattr(stage, "steps", 1) for stage in small.stages} == {1}
     assert small.evaluation.trials <= 2
+
+
+def test_datasets_of_tasks_are_kept_and_few_of_their_tasks_are_played() -> None:
+    def version(number: int) -> str:
+        return f"ver_{number:016}"
+
+    stages = [
+        {"kind": "synthesise"},
+        {"kind": "sft", "source": "accepted", "practice": {"dataset": version(1)}},
+        {"kind": "dpo", "practice": {"dataset": version(2)}},
+        {"kind": "opd", "dataset": version(3), "teachers": [{"stage": 1}], "group_size": 2},
+    ]
+    shares = {"city": 0.5, "river": 0.4, "sea": 0.4}
+    small = tiny(spec_of({"name": "x", "stages": stages, "pool": {"gate": {"shares": shares}}}))
+    assert [one.version for one in datasets_of(small)] == [version(n) for n in (1, 2, 3)]
+    _, accepted, repair, distil = small.stages
+    assert accepted.practice.tasks == repair.practice.tasks == TASKS  # type: ignore[union-attr]
+    assert distil.prompts_per_step == 3, "one of each category"  # type: ignore[union-attr]

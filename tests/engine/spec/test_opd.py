@@ -4,7 +4,7 @@ import pytest
 
 from engine.spec import OpdStage, problems_of
 from engine.spec.lineage import needed_by
-from engine.spec.opd import Distillation
+from engine.spec.opd import Distillation, category_disagreements
 
 TEACHERS = [{"stage": 2, "categories": ["3 hops"]}, {"stage": 3, "categories": ["4 hops"]}]
 STAGES = [
@@ -88,3 +88,46 @@ def test_demonstrations_must_be_of_the_stages_own_tasks():
     _, problems = problems_of({"name": "distil", "stages": [shown, *STAGES[1:], stage]})
     paths = {"stages.4.algorithm", "stages.4.hops", "stages.0.demonstrations"}
     assert {problem.path for problem in problems} == paths
+
+
+VERSION = "ver_0123456789abcdef"
+
+
+def test_tasks_of_a_dataset_have_categories_that_the_spec_does_not_know():
+    spec, problems = given(dataset=VERSION, teachers=[{"stage": 2, "categories": ["city"]}])
+    assert spec is not None, problems
+    (stage,) = [one for one in spec.stages if isinstance(one, OpdStage)]
+    assert not stage.draws_tasks()
+    assert list(category_disagreements(stage, ["city"], "stages.4")) == []
+    strange, untaught = category_disagreements(stage, ["none", "river"], "stages.4")
+    assert strange.message == (
+        "This teacher teaches city; its dataset has tasks of none and river only."
+    )
+    assert strange.paths == ("stages.4.teachers.0.categories", "stages.4.dataset")
+    assert untaught.message.startswith("Nobody teaches tasks of none and river: give them a ")
+    assert untaught.paths == ("stages.4.teachers", "stages.4.dataset")
+
+
+@pytest.mark.parametrize(
+    ("fields", "paths", "said"),
+    [
+        ({"hops": [3]}, ["hops", "dataset"], "does not read hops"),
+        ({"algorithm": "gkd"}, ["algorithm", "dataset"], "those of a dataset have none"),
+        ({"off_policy_share": 0.1}, ["off_policy_share", "dataset"], "A share of 0.1"),
+        ({"dataset": "the newest"}, ["dataset"], "should match pattern"),
+    ],
+)
+def test_it_refuses_what_tasks_of_a_dataset_do_not_have(fields, paths, said):
+    spec, problems = given(**{"dataset": VERSION, **fields})
+    assert spec is None
+    assert {problem.path for problem in problems} == {f"stages.4.{one}" for one in paths}
+    assert all(said in problem.message for problem in problems), problems
+    assert given(dataset=VERSION, algorithm="gkd", off_policy_share=0.0)[0] is not None
+
+
+def test_the_run_is_not_judged_by_the_tasks_that_a_student_is_taught_on():
+    stages = [*STAGES, {"kind": "opd", "teachers": [{"stage": 2}], "dataset": VERSION}]
+    _, problems = problems_of(
+        {"name": "distil", "stages": stages, "evaluation": {"dataset": VERSION}}
+    )
+    assert {one.path for one in problems} == {"stages.4.dataset", "evaluation.dataset"}

@@ -96,3 +96,24 @@ def test_a_dataset_is_named_where_it_is_read_and_nowhere_else():
     found = problems(f"{{kind: dpo, {VERSION}, practice: {{hops: [1], tasks: 4, attempts: 2}}}}")
     assert set(found) == {"practice.hops", "practice.tasks", "practice.attempts", "dataset"}
     assert "does not read practice.tasks" in found["practice.tasks"]
+
+
+@pytest.mark.parametrize("kind", ["{kind: dpo,", "{kind: sft, source: accepted,"])
+def test_practice_on_a_dataset_needs_no_drawn_task_and_has_no_hops(kind):
+    assert problems(f"{kind} practice: {{{VERSION}, tasks: 4, attempts: 2}}}}") == {}
+    found = problems(f"{kind} practice: {{{VERSION}, hops: [1]}}}}")
+    assert set(found) == {"practice.hops", "practice.dataset"}
+    assert "leave dataset empty" in found["practice.hops"]
+    found = problems(f"{kind} practice: {{{VERSION}, attempts: 17}}}}")
+    assert set(found) == {"practice.attempts", "rollout.slots"}
+    assert set(problems(f"{kind} practice: {{dataset: the newest}}}}")) == {"practice.dataset"}
+
+
+def test_a_stage_that_plays_nothing_names_no_tasks_to_practise_on():
+    own = f"practice: {{{VERSION.replace('9', '8')}}}"
+    found = problems(f"{{kind: dpo, {VERSION}, {own}}}")
+    assert set(found) == {"practice.dataset", "dataset"}
+    assert "does not read practice.dataset" in found["dataset"]
+    assert set(problems(f"{{kind: sft, {own}}}")) == {"practice", "source"}
+    found = problems(f"{{kind: sft, source: dataset, {VERSION}, {own}}}")
+    assert set(found) == {"practice", "source"}

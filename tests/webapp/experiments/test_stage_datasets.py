@@ -196,6 +196,97 @@ def test_tasks_that_cannot_be_played_are_refused_at_launch(
     launched(project, owner, practising(tasks.pk), pool=fitting)
 
 
+def taught(tasks: str, *teachers: list[str]) -> list[dict[str, Any]]:
+    """Stages that end with a student on these tasks, with a teacher for each list of categories."""
+    experts = [{"kind": "sft", "steps": 100} for _ in teachers]
+    named = [{"stage": at, "categories": one} for at, one in enumerate(teachers, start=1)]
+    student = {"kind": "opd", "dataset": tasks, "teachers": named}
+    return [{"kind": "synthesise"}, *experts, student]
+
+
+def test_a_run_practises_on_tasks_and_keeps_which(
+    project: Project, owner: User, api: Api, page: Client, make: Make
+) -> None:
+    tasks = make("tasks", TASK)
+    stages: list[dict[str, Any]] = [
+        {"kind": "synthesise"},
+        {"kind": "sft", "source": "accepted", "practice": {"dataset": tasks.pk}, "steps": 60},
+        {"kind": "dpo", "practice": {"dataset": tasks.pk}},
+        {"kind": "opd", "dataset": tasks.pk, "teachers": [{"stage": 1}]},
+    ]
+    run = launched(project, owner, stages)
+    found = api("GET", f"runs/{run.pk}").json()["datasets"]
+    assert [(one["stage"], one["version_id"]) for one in found] == [
+        (n, tasks.pk) for n in (1, 2, 3)
+    ]
+    address = f"datasets/{tasks.dataset_id}/versions/{tasks.number}/lineage"
+    assert [one["stage"] for one in api("GET", address).json()["learners"]] == [1, 2, 3]
+    for name in ("run_config", "run_lineage"):
+        assert "stage 2" in page.get(reverse(name, args=[run.pk])).content.decode()
+    with pytest.raises(RefusedError, match="launched with"):
+        services.delete_dataset_version(tasks, owner)
+    tried = services.launch_run(
+        project, owner, services.check_spec(run.spec), services.Launch(dry_run=True)
+    )
+    assert tried.stage_datasets.count() == 3, "a dry run reads what the run will read"
+
+
+@pytest.mark.usefixtures("at_ingest")
+def test_an_attempt_reads_the_tasks_that_its_stage_practises_on(
+    project: Project, owner: User, make: Make
+) -> None:
+    tasks = make("tasks", TASK)
+    stages: list[dict[str, Any]] = [
+        {"kind": "synthesise"},
+        {"kind": "dpo", "practice": {"dataset": tasks.pk}},
+    ]
+    driver = start(launched(project, owner, stages))
+    answer = ingest("GET", f"datasets/{tasks.pk}", driver.token)
+    text = zstandard.ZstdDecompressor().decompressobj().decompress(downloaded(answer))
+    assert json.loads(text) == TASK
+
+
+def test_practice_on_rows_that_are_no_tasks_is_refused_at_launch(
+    project: Project, owner: User, outsider: User, make: Make
+) -> None:
+    rows, answers = make("trajectories", TRAJECTORY), make("tasks", {**TASK, "answer": ["b"]})
+    foreign = make_in(Project.objects.get(name="Elsewhere"), outsider, "tasks", TASK)
+
+    def practised(version: str) -> str:
+        stage = {"kind": "dpo", "practice": {"dataset": version}}
+        found = refusals(project, owner, [{"kind": "synthesise"}, stage])
+        assert set(found) == {"stages.1.practice.dataset"}
+        return found["stages.1.practice.dataset"]
+
+    assert practised(rows.pk).endswith("holds trajectories; practice plays tasks.")
+    assert "row 1, answer" in practised(answers.pk)
+    assert practised(foreign.pk).startswith(f"There is no dataset version {foreign.pk} in this")
+
+
+def test_a_student_s_tasks_must_each_have_a_teacher(
+    project: Project, owner: User, page: Client, make: Make
+) -> None:
+    tasks = make(
+        "tasks", TASK, {**TASK, "prompt": "c", "category": "river"}, {**TASK, "prompt": "d"}
+    )
+    stages = taught(tasks.pk, ["city"], ["sea"])
+    found = refusals(project, owner, stages)
+    assert set(found) == {
+        "stages.3.teachers.1.categories", "stages.3.teachers", "stages.3.dataset",
+    }  # fmt: skip
+    assert "its dataset has tasks of city and river only" in found["stages.3.teachers.1.categories"]
+    assert found["stages.3.teachers"].startswith("Nobody teaches tasks of river:")
+    body = {"text": json.dumps({"name": "x", "stages": stages})}
+    address = f"/projects/{project.pk}/launch/check"
+    told = page.post(address, json.dumps(body), content_type="application/json").json()["problems"]
+    assert {one["path"] for one in told} == set(found)
+    gate = {"gate": {"shares": {"city": 1.0}}}
+    found = refusals(project, owner, taught(tasks.pk, ["city"], ["river"]), pool=gate)
+    assert "both must name the same categories" in found["stages.3.dataset"]
+    run = launched(project, owner, taught(tasks.pk, ["city"], ["river"]))
+    assert run.stage_datasets.get().stage == 3
+
+
 def test_a_checkpoint_is_judged_by_all_tasks_of_a_dataset(
     project: Project, owner: User, api: Api, page: Client, make: Make
 ) -> None:
@@ -208,6 +299,14 @@ def test_a_checkpoint_is_judged_by_all_tasks_of_a_dataset(
     )  # fmt: skip
     shown = page.get(reverse("run_checkpoints", args=[driver.run.pk])).content.decode()
     assert f'<option value="{tasks.pk}">' in shown
+    assert "data-find" not in shown
+    for number in range(2, 52):
+        fields = {"number": number, "blob": tasks.blob, "rows": 1, "size": 1}
+        DatasetVersion.objects.create(dataset=tasks.dataset, **fields)
+    shown = page.get(reverse("run_checkpoints", args=[driver.run.pk])).content.decode()
+    assert f'<option value="{tasks.pk}">' not in shown
+    finds = f'data-find="dataset-versions?kind=tasks&amp;project={project.pk}"'
+    assert f'{finds} data-fills="#evaluate-tasks"' in shown
     form = {"checkpoint": checkpoint.pk, "tasks": tasks.pk, "trials": "1", "temperature": "0"}
     page.post(reverse("run_evaluate", args=[driver.run.pk]), form)
     path = f"checkpoints/{checkpoint.pk}/evaluate"

@@ -18,6 +18,7 @@ from webapp.experiments import services
 from webapp.experiments.models import DatasetVersion, RewardSchemeVersion, Run
 from webapp.experiments.recipes import recipes
 from webapp.experiments.services.schemes import check_definition
+from webapp.experiments.services.stage_datasets import LEARNS
 from webapp.experiments.spec_text import MAX_SPEC, set_block
 from webapp.experiments.stored import with_dataset, with_reward
 from webapp.problems import RefusedError
@@ -138,6 +139,38 @@ def test_a_dataset_lands_in_a_stage_of_every_recipe(
         stages = [stage for stage in found["spec"]["stages"] if stage["kind"] == kind]
         assert stages[0]["dataset"] == version.pk
         assert text_in(page, address) == text, "the kind of its rows says as what"
+
+
+def test_a_student_is_taught_on_a_dataset_where_the_recipe_has_one(
+    page: Client, project: Project, owner: User
+) -> None:
+    rows = [{"prompt": "a", "answer": "b", "category": name} for name in ("3 hops", "4 hops")]
+    version = version_of(project, owner, "tasks", *rows)
+    address = f"/projects/{project.pk}/launch/?recipe=distil&dataset={version.pk}&as=opd"
+    found = checked(page, project, text=text_in(page, address)).json()
+    assert not found["problems"]
+    assert found["spec"]["stages"][4]["dataset"] == version.pk
+    for wrong in ("practice", "evaluate", "synthesise", "<b>"):
+        answer = page.get(address.replace("as=opd", f"as={wrong}"))
+        assert answer.status_code == 200
+        assert f"reads no dataset: take {', '.join(LEARNS)}, evaluation." in answer.content.decode()
+        assert "<b>" not in answer.content.decode()
+
+
+def test_what_a_stage_practises_on_is_offered_however_old_it_is(
+    page: Client, project: Project, owner: User
+) -> None:
+    version = version_of(project, owner, "tasks", {"prompt": "a", "answer": "b"})
+    for number in range(2, 60):
+        fields = {"number": number, "blob": version.blob, "rows": 1, "size": 1}
+        DatasetVersion.objects.create(dataset=version.dataset, **fields)
+    stage = {"kind": "dpo", "practice": {"dataset": version.pk}}
+    run = services.launch_run(
+        project, owner, services.check_spec({**SPEC, "stages": [*SPEC["stages"], stage]})
+    )
+    answer = page.get(f"/projects/{project.pk}/launch/?clone={run.pk}")
+    offered = answer.context["stored"]["datasets"]
+    assert offered["more"] and version.pk in {one["id"] for one in offered["items"]}
 
 
 @pytest.mark.parametrize("categories", [["3 hops", "4 hops"], ["city"]])

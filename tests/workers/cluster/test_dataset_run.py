@@ -36,6 +36,20 @@ rollout: {{slots: 16}}
 """
 
 
+OWN_PRACTICE = f"""stages:
+  - {{kind: synthesise, tasks: {{"1": 60}}, demonstrations: {{"1": 120}}}}
+  - {{kind: sft, steps: 2, batch_size: 8, optimizer: {{warmup_steps: 1}}}}
+  - {{kind: sft, source: accepted, practice: {{dataset: {TASKS}, tasks: 6, attempts: 2}}, steps: 1,
+     optimizer: {{warmup_steps: 1}}}}
+  - {{kind: dpo, practice: {{dataset: {TASKS}}}, judged_tasks: 4, steps: 1, batch_size: 4,
+     optimizer: {{warmup_steps: 1}}}}
+  - {{kind: opd, start_from: 1, dataset: {TASKS}, prompts_per_step: 4, group_size: 2, steps: 2,
+     teachers: [{{stage: 1, categories: [city]}}, {{stage: 2, categories: [river]}}],
+     optimizer: {{warmup_steps: 1}}}}
+rollout: {{slots: 16}}
+"""
+
+
 def spec(dpo_steps: int) -> ExperimentSpec:
     return spec_of(STAGES.replace("DPO_STEPS", str(dpo_steps)))
 
@@ -126,10 +140,11 @@ def test_a_run_whose_rows_cannot_be_learned_fails_and_says_why(start, ingest, da
     assert "Row 1: steps" in end["reason"]
 
 
-def test_a_run_trains_on_own_tasks_and_is_judged_by_others(start, ingest):
-    def asked(name: str, count: int) -> list[dict]:
-        return [{"prompt": f"{name} {n}?", "answer": "x", "category": name} for n in range(count)]
+def asked(name: str, count: int) -> list[dict]:
+    return [{"prompt": f"{name} {n}?", "answer": "x", "category": name} for n in range(count)]
 
+
+def test_a_run_trains_on_own_tasks_and_is_judged_by_others(start, ingest):
     ingest.datasets = {
         TASKS: packed([*asked("practice", 9), {"prompt": "", "answer": "x"}]),
         JUDGED: packed(asked("judged", 15)),
@@ -151,3 +166,30 @@ def test_a_run_trains_on_own_tasks_and_is_judged_by_others(start, ingest):
     ]
     assert (done["dataset"], done["rows_used"], done["trials"]) == (TASKS, 9, 1)
     assert done["rows_refused"] == {"not of this form": 1}
+
+
+def test_a_run_practises_on_own_tasks_and_a_student_is_taught_on_them(start, ingest):
+    ingest.datasets = {TASKS: packed([*asked("city", 5), *asked("river", 4), {"prompt": "?"}])}
+    job = start(other=spec_of(OWN_PRACTICE))
+    assert job.end(timeout_s=240)["state"] == "succeeded", job.log()
+    fetched = [path for path, _ in ingest.calls if path.startswith("datasets/")]
+    assert fetched == [f"datasets/{TASKS}"]
+    done = {e["index"]: e["summary"] for e in ingest.of_kind("stage") if e["state"] == "done"}
+    assert [done[at]["played"] for at in (2, 3)] == [12, 9], "so many at most, and all there are"
+    for at in (2, 3, 4):
+        assert (done[at]["dataset"], done[at]["rows"], done[at]["rows_used"]) == (TASKS, 10, 9)
+    trained = [one for one in stored_trajectories(ingest).values() if one.purpose == "train"]
+    assert {one.category for one in trained} == {"city", "river"}
+    values = [e["values"] for e in ingest.of_kind("metrics")]
+    for name in ("city", "river", "stage-1", "stage-2"):
+        assert any(f"distil/divergence/{name}" in one for one in values), name
+
+
+def test_a_category_without_a_teacher_ends_the_run_before_its_stage_begins(start, ingest):
+    ingest.datasets = {TASKS: packed([*asked("city", 5), *asked("sea", 4)])}
+    head, _, rest = OWN_PRACTICE.partition("  - {kind: dpo")
+    only = head + rest[rest.index("  - {kind: opd") :]
+    end = start(other=spec_of(only)).end(timeout_s=240)
+    assert end["state"] == "failed"
+    assert "Nobody teaches tasks of sea" in end["reason"]
+    assert not any("distil/divergence" in e["values"] for e in ingest.of_kind("metrics"))

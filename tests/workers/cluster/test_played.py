@@ -45,3 +45,11 @@ def test_the_workers_together_play_the_tasks_that_were_asked_for_once():
     assert {task.hops for task in together} == {1, 2}
     assert WISH.chosen(TASKS, 0, 1) == WISH.chosen(list(TASKS), 0, 1)
     assert len(Play("f", "held_out", (3,), 99, 1, 1.0, "s").chosen(TASKS, 0, 1)) == 10
+
+
+def test_practice_trains_whosever_tasks_it_plays_and_judging_does_not():
+    of = {name: Play("f", name, None, 9, 1, 1.0, "s") for name in ("practice", "held_out", "ver_1")}
+    assert {name: one.purpose for name, one in of.items()} == {
+        "practice": "train", "held_out": "evaluate", "ver_1": "train",
+    }  # fmt: skip
+    assert len(of["ver_1"].chosen(TASKS, 0, 1)) == 9

@@ -9,6 +9,7 @@ import zstandard
 
 from engine.records.trajectory import StopReason
 from engine.spec import DpoStage, ExperimentSpec, SftStage, SynthesiseStage
+from engine.spec.practice import PracticeSpec
 from engine.synthesis.repair import Pair
 from tests.engine.training.samples import make_trajectory
 from workers.cluster import practised
@@ -91,6 +92,15 @@ def test_references_are_those_of_the_start_to_the_last_bit(storage):
     given = [(-1.23456789012345678, -0.1), (-3e-17, -800.0)]
     practised.keep_reference(storage, 1, given)
     assert practised.reference(storage, 1) == given
+
+
+def test_practice_plays_drawn_tasks_of_its_hops_or_any_of_a_dataset():
+    drawn, own = PracticeSpec(hops=[2]), PracticeSpec(dataset="ver_0123456789abcdef", tasks=7)
+    plays = [practised.practice_play(spec(DpoStage(practice=one)), 1, one) for one in (drawn, own)]
+    assert [(one.tasks, one.hops) for one in plays] == [
+        ("practice", (2,)), ("ver_0123456789abcdef", None),
+    ]  # fmt: skip
+    assert plays[1].count == 7
 
 
 def test_errors_are_counted_on_the_same_held_out_tasks_before_and_after():

@@ -5,8 +5,17 @@ from typing import Any
 
 import pytest
 
-from engine.spec import EvaluateStage, EvaluationSpec, ExperimentSpec, RlStage, SynthesiseStage
-from workers.cluster import driver, judging, limits, stages
+from engine.spec import (
+    EvaluateStage,
+    EvaluationSpec,
+    ExperimentSpec,
+    OpdStage,
+    RlStage,
+    SynthesiseStage,
+    TeacherSpec,
+)
+from engine.spec.sampled import SampledStage
+from workers.cluster import driver, fetching, judging, limits, stages
 from workers.cluster.attempt import Attempt
 from workers.cluster.control import Latches
 from workers.cluster.crew import LimitError
@@ -88,7 +97,12 @@ def test_a_batch_that_does_not_come_ends_the_wait_with_what_the_pool_holds(monke
 
 
 def of_own_tasks(
-    monkeypatch: pytest.MonkeyPatch, made: Any, judged: Any, shares: Any, judged_too: int = 0
+    monkeypatch: pytest.MonkeyPatch,
+    made: Any,
+    judged: Any,
+    shares: Any,
+    judged_too: int = 0,
+    stage: SampledStage | None = None,
 ) -> tuple[Any, list[str]]:
     """What comes of a stage on these tasks, that an attempt before has taken all steps of, and what
     the run's log warned of."""
@@ -102,9 +116,10 @@ def of_own_tasks(
         ended_at=lambda index: 30,
     )
     monkeypatch.setattr(stages.own_tasks, "judged_too", lambda storage, spec, version: judged_too)
-    monkeypatch.setattr(stages, "fetch_tasks", lambda attempt, index, version: made)
+    monkeypatch.setattr(fetching, "fetch_tasks", lambda attempt, index, version: made)
     monkeypatch.setattr(stages, "judge", lambda attempt, index, step: judged)
-    return stages.reinforce(attempt, 1, RlStage(dataset=VERSION)), warned
+    monkeypatch.setattr(stages.teachers, "completion_by_category", lambda *arguments: {})
+    return stages.reinforce(attempt, 1, stage or RlStage(dataset=VERSION)), warned
 
 
 def test_a_stage_on_own_tasks_says_what_was_read_of_them(monkeypatch):
@@ -130,6 +145,22 @@ def test_a_gate_of_other_categories_than_the_tasks_is_refused(monkeypatch):
     made = {"dataset": VERSION, "rows_used": 2, "categories": ["city", "none"]}
     with pytest.raises(StoredRowsError, match="has tasks of city, none: 3 hops, city stands on"):
         of_own_tasks(monkeypatch, made, {}, {"3 hops": 0.5, "none": 0.5})
+
+
+def test_a_category_that_no_teacher_has_is_refused_before_a_step_is_taken(monkeypatch):
+    made = {"dataset": VERSION, "rows_used": 9, "categories": ["city", "none"]}
+    one = TeacherSpec(stage=0, categories=["city"])
+    stage = OpdStage(dataset=VERSION, teachers=[one])
+    with pytest.raises(StoredRowsError, match="stages.1.teachers.* Nobody teaches tasks of none:"):
+        of_own_tasks(monkeypatch, made, {}, {}, stage=stage)
+    strange = OpdStage(dataset=VERSION, teachers=[one, TeacherSpec(stage=1, categories=["sea"])])
+    with pytest.raises(StoredRowsError, match="teaches sea; its dataset has tasks of city only"):
+        of_own_tasks(monkeypatch, {**made, "categories": ["city"]}, {}, {}, stage=strange)
+    with pytest.raises(StoredRowsError, match="The gate"):
+        of_own_tasks(monkeypatch, made, {}, {"sea": 1.0}, stage=stage)
+    taught = OpdStage(dataset=VERSION, teachers=[one, TeacherSpec(stage=1, categories=["none"])])
+    found, _ = of_own_tasks(monkeypatch, made, {"completion_rate": 0.5}, {}, stage=taught)
+    assert (found["rows_used"], found["completion_rate"]) == (9, 0.5)
 
 
 def test_an_end_asked_for_while_the_tasks_that_judge_are_fetched_starts_no_crew(

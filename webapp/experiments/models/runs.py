@@ -272,8 +272,8 @@ class Preset(models.Model):
 
 
 class StageDataset(models.Model):
-    """That a stage of a run learns from a version, or that the run's evaluations play its tasks
-    (`stage` is None then): only those may the run's attempts read."""
+    """That a stage of a run learns from a version or practises on its tasks, or that the run's
+    evaluations play them (`stage` is None then): only those may the run's attempts read."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="stage_datasets")
     stage = models.PositiveIntegerField(null=True)

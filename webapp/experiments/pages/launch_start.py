@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
+from engine.spec.datasets import EVALUATION
 from webapp.accounts import access
 from webapp.accounts.models import Project
 from webapp.experiments import stored
 from webapp.experiments.frozen_spec import asked_text
 from webapp.experiments.models import Checkpoint, DatasetVersion, Preset, RewardSchemeVersion, Run
 from webapp.experiments.recipes import Recipe, recipe, recipes
-from webapp.experiments.services.stage_datasets import EVALUATION
 from webapp.problems import RefusedError
 
 DEFAULT_RECIPE = "kg-search"
@@ -35,9 +35,9 @@ class Start:
 
 def start_of(request: HttpRequest, project: Project) -> Start:
     """As the address says: `recipe`, `preset`, `clone` (a run) or `checkpoint`, then `reward` (a
-    scheme's version) and `dataset` (a version) `as` sft, dpo, rl or
-    evaluation. Raises Http404 for ids of nothing
-    that the person can see."""
+    scheme's version) and `dataset` (a version) `as` a kind of stage, or as evaluation.
+
+    Raises Http404 for ids of nothing that the person can see."""
     found = _begun(request, project)
     _put_reward(request, project, found)
     _put_dataset(request, project, found)

@@ -1,4 +1,4 @@
-/** Stored versions to choose in the form: the reward scheme's, and the dataset that a stage learns. */
+/** Stored versions to choose in the form: the reward scheme's, and the datasets that stages and evaluations read. */
 
 import { finder, optionOf } from "../find.js";
 import { h } from "../dom.js";
@@ -8,8 +8,9 @@ import { t } from "../i18n.js";
 /** @typedef {{items: Row[], more: boolean}} Newest */
 /** @typedef {import("./values.js").Change} Change */
 
-const LEARNS = /** @type {Record<string, string>} */ ({ rl: "tasks", sft: "trajectories", dpo: "pairs" });
-const JUDGES = "tasks"; // kind of dataset that evaluations play
+const LEARNS = /** @type {Record<string, string>} */ ({ rl: "tasks", opd: "tasks", sft: "trajectories", dpo: "pairs" });
+const PLAYED = "tasks"; // kind of dataset that evaluations and practice play
+const PLACE = /^(stages\.(\d+))\.(practice\.)?dataset$/;
 
 export class Pickers {
   /**
@@ -52,8 +53,8 @@ export class Pickers {
    * @returns {{options: HTMLElement[], find: HTMLElement | null} | null}
    */
   choices(path, data, id) {
-    const stage = path.match(/^stages\.(\d+)\.dataset$/)?.[1];
-    const kind = path === "evaluation.dataset" ? JUDGES : LEARNS[stage === undefined ? "" : data?.stages?.[stage]?.kind];
+    const [, , stage, practice] = path.match(PLACE) || [];
+    const kind = practice || path === "evaluation.dataset" ? PLAYED : LEARNS[stage === undefined ? "" : data?.stages?.[stage]?.kind];
     if (!kind) return null;
     const { items, more } = this.stored.datasets;
     const find = more ? finder(`dataset-versions?project=${this.project}&kind=${kind}`, `#${id}`, t("Find a version of a dataset")) : null;
@@ -62,12 +63,12 @@ export class Pickers {
 
   /** What goes with a choice: the source of a stage of supervised learning; tasks that are not drawn have no hops. @param {string} path @param {unknown} value @param {any} data @returns {Change[]} */
   also(path, value, data) {
-    const place = path.match(/^(stages\.(\d+))\.dataset$/);
-    if (path === "evaluation.dataset") return value === undefined ? [] : [{ path: "evaluation.hops" }];
-    if (!place) return [];
-    const kind = data?.stages?.[place[2]]?.kind;
-    if (kind === "rl") return value === undefined ? [] : [{ path: `${place[1]}.hops` }];
+    const [, place, stage, practice = ""] = path.match(PLACE) || [];
+    const kind = data?.stages?.[stage]?.kind;
+    if (practice || LEARNS[kind] === PLAYED || path === "evaluation.dataset") {
+      return value === undefined ? [] : [{ path: `${place || "evaluation"}.${practice}hops` }];
+    }
     if (kind !== "sft") return [];
-    return [value === undefined ? { path: `${place[1]}.source` } : { path: `${place[1]}.source`, value: "dataset" }];
+    return [value === undefined ? { path: `${place}.source` } : { path: `${place}.source`, value: "dataset" }];
   }
 }
