@@ -112,8 +112,9 @@ def test_tasks_are_chosen_for_practice_and_for_a_student(visit, project, owner) 
 
     def open_field(name: str) -> Locator:
         field = page.locator(f"#field-stages-{name}")
-        for part in page.locator("#spec-form details", has=field).all():
-            part.evaluate("(details) => details.open = true")
+        field.evaluate(
+            "(at) => { while ((at = at.parentElement.closest('details'))) at.open = true; }"
+        )
         return field
 
     page.get_by_role("button", name="Add dpo").click()
