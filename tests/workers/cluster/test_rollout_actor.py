@@ -3,16 +3,21 @@ taken for another."""
 
 import json
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from engine.environments.protocol import Task
 from engine.pool.pool import Ticket
+from engine.spec import ExperimentSpec, OpdStage, SftStage, SynthesiseStage, TeacherSpec
 from tests.workers.cluster.running import spec
-from workers.cluster import rollout_actor
+from workers.cluster import rollout_actor, synthesised
+from workers.cluster.played import Play
 from workers.cluster.pool_actor import Offer
 from workers.cluster.rollout_actor import RolloutActor, _Production
+from workers.cluster.storage import RunStorage
 
 
 class Calls:
@@ -107,3 +112,35 @@ def test_what_its_loop_is_at_is_reported_before_it_closes(worker):
     worker.run()
     closing.join(20)
     assert done == ["step", "closed"]
+
+
+VERSION = "ver_0123456789abcdef"
+
+
+def test_it_practises_and_produces_on_the_tasks_of_a_dataset(worker, tmp_path, monkeypatch):
+    drawn = Task("d", "3 hops", "drawn?", "x", 3)
+    own = [Task(str(n), name, f"{name}?", "x", 0) for n, name in enumerate(("city", "none"))]
+    worker._storage, worker._tasks = RunStorage(str(tmp_path)), {"practice": [drawn]}
+    synthesised.write_tasks(worker._storage.path(f"tasks/{VERSION}").parent, VERSION, own)
+
+    frozen: list[Any] = []
+    monkeypatch.setattr(worker, "_wait_for", frozen.append)
+    wish = Play("played", VERSION, None, 5, 2, 1.0, "s")
+    for part in range(2):
+        worker.play(wish, part, 2, 0, [])
+    worker.play(replace(wish, tasks="practice", hops=(3,)), 0, 1, 0, [])
+    played = [[task.id for task, copies in one.tasks if copies == 2] for one in frozen]
+    assert sorted(played[0] + played[1]) == ["0", "1"]
+    assert played[2] == ["d"]
+    assert {one.purpose for one in frozen} == {"train"}
+
+    switched: list[_Production] = []
+    monkeypatch.setattr(worker, "_switch", switched.append)
+    teachers = [TeacherSpec(stage=1)]
+    for stage in (OpdStage(dataset=VERSION, teachers=teachers), OpdStage(teachers=teachers)):
+        stages = [SynthesiseStage(), SftStage(), stage]
+        worker._spec = ExperimentSpec(name="x", stages=stages)
+        worker.produce(2, None)
+    assert [one.tasks for one in switched] == [
+        {"city": own[:1], "none": own[1:], None: own}, {"3 hops": [drawn], None: [drawn]},
+    ]  # fmt: skip
