@@ -121,7 +121,7 @@ def test_a_tool_that_hangs_is_given_up_and_the_next_call_works() -> None:
                 release.wait(60)
             return super()._read(call)
 
-    episode = Slow(GRAPH, EnvironmentSpec(call_timeout_s=0.05)).start(TASK)
+    episode = Slow(GRAPH, EnvironmentSpec(call_timeout_s=1.0)).start(TASK)
     seen = episode.act(render_lookup("slow", "country"))
     assert seen.call is not None and seen.call.error == "timeout" and seen.stop is None
     assert episode.act(render_lookup("Lyon", "country")).text == '{"value":"France"}'
