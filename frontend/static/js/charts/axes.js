@@ -37,7 +37,7 @@ export function place(curve, bucket, axis, clocks, start) {
  * @param {number} at
  * @param {number} column
  */
-export function interpolate(clocks, attempt, at, column) {
+function interpolate(clocks, attempt, at, column) {
   let before = null;
   for (const row of clocks) {
     if (row[0] !== attempt) continue;
