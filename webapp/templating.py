@@ -304,8 +304,8 @@ def saved_views_of(context: Any, page: str) -> saved_views.Here:
 @register.filter
 def page_of(target: str) -> str:
     """Address of the page of what has this id, empty where it has none; it may be deleted."""
-    prefix, _, rest = target.partition("_")
-    return reverse(PAGES[prefix], args=[target]) if prefix in PAGES and rest else ""
+    prefix, _, rest = target.partition("_")  # or an email address, which may begin like an id
+    return reverse(PAGES[prefix], args=[target]) if prefix in PAGES and rest.isalnum() else ""
 
 
 @register.filter

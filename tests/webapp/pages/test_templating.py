@@ -161,7 +161,8 @@ def test_lines_and_borders_reach_three_to_one(theme: int) -> None:
 def test_an_id_leads_to_the_page_of_what_it_names() -> None:
     assert templating.page_of("run_7h2k9q4w0c3mz8xa") == "/runs/run_7h2k9q4w0c3mz8xa/"
     assert templating.page_of("que_7h2k9q4w0c3mz8xa") == "/queues/que_7h2k9q4w0c3mz8xa/"
-    for other in ("tok_7h2k9q4w0c3mz8xa", "ada@example.org", "run", "run_", ""):
+    addresses = ("ada@example.org", "run_7h2k@example.org", "run_7h/2k@example.org")
+    for other in ("tok_7h2k9q4w0c3mz8xa", "run", "run_", "", *addresses):
         assert templating.page_of(other) == ""
 
 
