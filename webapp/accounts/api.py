@@ -6,6 +6,7 @@ from typing import Any, Literal
 from django.http import HttpRequest
 from django.urls import reverse
 from ninja import Router, Schema, Status
+from pydantic import AwareDatetime
 
 from webapp.accounts import access, services
 from webapp.accounts.models import ApiToken, AuditEntry, Invitation, Membership, Project, Role, Team
@@ -162,7 +163,7 @@ class TokenIn(Schema):
     name: str
     project: str | None = None
     scope: Literal["read", "write"] = "write"
-    expires_at: datetime | None = None
+    expires_at: AwareDatetime | None = None
 
 
 class TokenOut(Schema):
@@ -198,7 +199,9 @@ def create_token(request: HttpRequest, data: TokenIn) -> Any:
     project = access.default_project(actor, data.project) if data.project else None
     if actor.token is not None:
         wider = actor.token.project_id is not None and project is None
-        if wider or not actor.may_write:
+        end = actor.token.expires_at
+        outlives = end is not None and (data.expires_at is None or data.expires_at > end)
+        if wider or outlives or not actor.may_write:
             raise RefusedError("This token cannot make a token that may do more.", status=403)
     token, text = services.create_token(
         actor.user, data.name, project=project, scope=data.scope, expires_at=data.expires_at

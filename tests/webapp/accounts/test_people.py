@@ -171,6 +171,37 @@ def test_a_token_cannot_make_one_that_may_do_more(owner: User, project: Project)
     assert reader("POST", "tokens", {"name": "x", "scope": "read"}).status_code == 403
 
 
+def test_a_token_makes_none_that_outlives_it(owner: User) -> None:
+    end = timezone.now() + timedelta(hours=1)
+    short = Api(owner, expires_at=end)
+    for later in (None, (end + timedelta(seconds=1)).isoformat()):
+        body = {"name": "later", "expires_at": later}
+        assert short("POST", "tokens", body).status_code == 403
+    body = {"name": "as long", "expires_at": end.isoformat()}
+    assert short("POST", "tokens", body).status_code == 201
+
+
+def test_an_end_of_a_token_needs_a_time_zone(api: Api) -> None:
+    body = {"name": "ci", "expires_at": "2100-01-01T00:00:00"}
+    assert api("POST", "tokens", body).status_code == 422
+    assert api("POST", "tokens", {**body, "expires_at": "2100-01-01T00:00:00Z"}).status_code == 201
+
+
+def test_a_token_of_a_project_reaches_no_other_token(owner: User, project: Project) -> None:
+    other = Project.objects.create(team=project.team, name="Other")
+    Membership.objects.create(project=other, user=owner, role=Role.ADMIN)
+    wide, _ = services.create_token(owner, "wide")
+    elsewhere, _ = services.create_token(owner, "elsewhere", project=other)
+    same, _ = services.create_token(owner, "same", project=project)
+    narrow = Api(owner, project=project)
+    seen = {one["id"] for one in narrow("GET", "tokens").json()}
+    assert same.pk in seen and not {wide.pk, elsewhere.pk} & seen
+    for token, status in ((wide, 404), (elsewhere, 404), (same, 204)):
+        assert narrow("DELETE", f"tokens/{token.pk}").status_code == status
+    live = ApiToken.objects.filter(pk__in=[wide.pk, elsewhere.pk, same.pk], revoked_at=None)
+    assert {token.pk for token in live} == {wide.pk, elsewhere.pk}
+
+
 @pytest.mark.django_db
 def test_guessing_passwords_is_slowed_down(rf: RequestFactory) -> None:
     email = f"{credentials.new_secret()[:8].lower()}@example.com"
@@ -190,6 +221,21 @@ def test_a_good_password_clears_the_count(rf: RequestFactory) -> None:
         for _ in range(throttle.PER_ACCOUNT - 1):
             refused(401, services.sign_in, request, email, "guess")
         assert services.sign_in(request, email.upper(), PASSWORD) == user
+
+
+def test_names_and_limits_outside_their_bounds_are_refused(project: Project, owner: User) -> None:
+    for name in ("", " ", "x" * 81):
+        refused(422, services.create_token, owner, name)
+        refused(422, services.create_project, project.team, name, owner)
+    refused(422, services.set_display_name, owner, "x" * 81)
+    for most in (0, 1001):
+        refused(422, services.set_max_running, project, most, owner)
+    token, _ = services.create_token(owner, f" {'x' * 80} ")
+    made = services.create_project(project.team, f" {'x' * 80} ", owner)
+    assert token.name == made.name == "x" * 80
+    assert access.Actor(owner).role_in(made.pk) is Role.ADMIN
+    refused(422, services.create_project, project.team, made.name, owner)
+    assert services.set_max_running(project, 1000, owner).max_running == 1000
 
 
 def test_what_is_changed_is_audited_with_its_request(api: Api, project: Project) -> None:
