@@ -7,7 +7,7 @@ import pytest
 from tests.webapp.reviews.samples import trajectory
 from tests.webapp.support import Api
 from webapp.reviews import services
-from webapp.reviews.models import Claim
+from webapp.reviews.models import Claim, Verdict
 from webapp.reviews.queries import Filter
 from webapp.reviews.rubric import Rubric
 
@@ -136,6 +136,8 @@ def test_a_queue_is_made_and_finished_on_pages(run, store, owner, as_user):
         item = item or client.post(f"/queues/{queue.pk}/next").url
         item = client.post(f"{item}verdict", verdict).url
     assert item == f"/queues/{queue.pk}/"
+    given = Verdict.objects.order_by("pk").values_list("labels", "scores")
+    assert list(given) == [(["lucky"], {"Effort to the end": 2}), ([], {"Effort to the end": 3})]
     assert client.post(f"/queues/{queue.pk}/next").url == f"/queues/{queue.pk}/"
     answer = client.post(f"/queues/{queue.pk}/dataset", {"dataset": "", "name": "Mine"})
     assert answer.url == f"/queues/{queue.pk}/#versions"
