@@ -182,6 +182,29 @@ def test_embeddings_gains_and_convolutions_stay_with_adamw() -> None:
     assert not torch.allclose(named["out"], twin["out"])
 
 
+def test_adamw_alone_moves_everything_as_torchs_does() -> None:
+    named, twin = parameters(), parameters()
+    spec = MUON.model_copy(update={"kind": "adamw"})
+    optimizer = build(named, spec)
+    gain = twin.pop("gain")
+    oracle = torch.optim.AdamW(
+        [{"params": [*twin.values()]}, {"params": [gain], "weight_decay": 0.0}],
+        lr=spec.lr,
+        betas=spec.betas,
+        weight_decay=spec.weight_decay,
+    )
+    for seed in range(3):
+        fill_gradients(named, seed)
+        for name, one in [*twin.items(), ("gain", gain)]:
+            gradient = named[name].grad
+            assert gradient is not None
+            one.grad = gradient.clone()
+        optimizer.step()
+        oracle.step()
+    assert torch.allclose(named["gain"], gain)
+    assert all(torch.allclose(named[name], one) for name, one in twin.items())
+
+
 def test_gradients_are_clipped_to_the_norm_that_is_reported() -> None:
     named = parameters()
     spec = OptimizerSpec(kind="adamw", clip_norm=0.5)

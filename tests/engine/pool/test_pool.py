@@ -139,12 +139,13 @@ def test_groups_over_the_batch_stay_for_the_next_step():
 
 
 def test_a_paused_latch_starts_and_trains_nothing():
-    pool = make_pool()
-    fill(pool, 4)
+    pool = make_pool(batch=2, max_staleness=1)
+    fill(pool, 2)
     pool.pause_rollouts = pool.pause_training = True
     assert pool.start("w", 0, 5) == []
     assert take(pool, 1).groups == []
-    pool.pause_training = False
+    pool.pause_rollouts = pool.pause_training = False
+    assert len(pool.start("w", 0, 5)) == 2, "there was room all along"
     assert len(take(pool, 1).groups) == 2
 
 
