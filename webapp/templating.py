@@ -116,6 +116,13 @@ def significant(value: float, digits: int = 4) -> str:
     return text.replace("-", "\u2212")
 
 
+def written(value: float) -> str:
+    """A number that a person gave, in no more digits than they did: 0.0004, not 0.0004000."""
+    if abs(value) < 1e7 and value == int(value):
+        return significant(value)
+    return f"{value:.6g}".replace("-", "\u2212", 1 if value < 0 else 0)
+
+
 @register.filter
 def percent(value: Any, places: int = 1) -> SafeString | str:
     if isinstance(value, int | float) and math.isfinite(value):
@@ -167,6 +174,8 @@ def duration(seconds: Any) -> SafeString | str:
 @register.filter
 def param(value: Any) -> SafeString | str:
     """A value of a spec's field: numbers as numbers, the rest as JSON writes it, its beginning."""
+    if isinstance(value, float) and math.isfinite(value):
+        return written(value)
     if value is None or isinstance(value, int | float):
         return number(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

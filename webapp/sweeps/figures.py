@@ -8,7 +8,7 @@ from typing import Any
 from webapp.sweeps.models import Trial, TrialState
 from webapp.sweeps.plan import Choice, Dimension, LogUniform, SweepPlan
 from webapp.sweeps.queries import SweepDetail
-from webapp.templating import significant
+from webapp.templating import significant, written
 
 WIDTH, HEIGHT = 320, 150  # of the area in which dots lie, in units of the picture
 TICKS = 6  # names of choices below a picture, at most
@@ -103,8 +103,8 @@ def _over_field(
         low, high = scale(one.low), scale(one.high)
         across = _scaled([scale(value) for value in given], low, high, WIDTH)
         ticks = [
-            Tick("0", "start", significant(float(one.low))),
-            Tick(f"{WIDTH}", "end", significant(float(one.high))),
+            Tick("0", "start", written(float(one.low))),
+            Tick(f"{WIDTH}", "end", written(float(one.high))),
         ]
     return _picture(one.path, shown, across, heights, ticks, best)
 

@@ -170,3 +170,11 @@ def test_only_a_node_that_has_long_not_reported_is_silent() -> None:
     now = time.time()
     assert templating.silent(now - 5) is None
     assert templating.silent(now - 600) == pytest.approx(600, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(4e-4, "0.0004"), (2e-5, "2e-05"), (-0.2, "−0.2"), (1.0, "1"), (0.95, "0.95"), (None, "–")],
+)
+def test_what_a_person_gave_is_shown_in_their_digits(value: float | None, shown: str) -> None:
+    assert plain(templating.param(value)) == shown
