@@ -85,7 +85,7 @@ def status(
         services = [asdict(line) for line in lines]
         print(json.dumps({"url": state.url, "up": complete, "services": services}, default=str))
     elif not lines:
-        print("nothing is running: start it with `caravan up`")
+        print("nothing is running: start it with `./caravan up`")
     else:
         table = Table("service", "process", "running since (UTC)", box=None)
         for line in lines:
@@ -97,7 +97,7 @@ def status(
         elif watched:
             print("not everything is up")
         else:
-            print("nobody watches over it: `caravan up` takes over, `caravan down` ends it")
+            print("nobody watches over it: `./caravan up` takes over, `./caravan down` ends it")
     raise typer.Exit(0 if complete else NOT_RUNNING)
 
 
@@ -259,7 +259,7 @@ def _managing(arguments: Sequence[str]) -> dict[str, Any]:
     places = find_places()
     surroundings = environment(places)
     if not control.is_running(places, "postgres"):
-        raise UserError("Caravan is not running: start it with `caravan up`.")
+        raise UserError("Caravan is not running: start it with `./caravan up`.")
     command = [sys.executable, "-m", "webapp.manage", *arguments]
     return {"args": command, "env": {**os.environ, **surroundings}}
 

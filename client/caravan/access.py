@@ -30,7 +30,7 @@ def find_access(url: str | None = None, token: str | None = None) -> Access:
     stored = _checkout_access() or _read(login_file())
     if stored is None:
         missing = f"no token for {url}" if url else "no Caravan to ask"
-        start = "" if url or "CARAVAN_HOME" not in os.environ else "start one with `caravan up`, "
+        start = "start one with `./caravan up`, " if in_checkout() and not url else ""
         raise AccessError(
             f"There is {missing}: {start}run `caravan login URL`, or set CARAVAN_URL and "
             "CARAVAN_TOKEN."
@@ -69,6 +69,11 @@ def clean_url(url: str) -> str:
     if parts.username or parts.password or parts.query or parts.fragment:
         raise RefusedError("An address holds no user, password, query or fragment.")
     return url.rstrip("/")
+
+
+def in_checkout() -> bool:
+    """Whether it is a checkout's own command that asks, which can also start Caravan."""
+    return "CARAVAN_HOME" in os.environ
 
 
 def is_loopback(url: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import httpx
 
 from caravan import __version__
-from caravan.access import Access, is_loopback
+from caravan.access import Access, in_checkout, is_loopback
 from caravan.errors import AccessError, Problem, RefusedError
 
 API = "/api/v1"
@@ -119,8 +120,10 @@ class Http:
         raise AssertionError("the last try returns or raises")
 
     def _unreached(self, error: httpx.HTTPError) -> AccessError:
-        reason = str(error).strip(". ") or type(error).__name__
-        return AccessError(f"Caravan at {self.url} is not reached ({reason}): does it run there?")
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)).strip(". ") or type(error).__name__
+        here = in_checkout() and is_loopback(self.url)
+        hint = "`./caravan up` starts it." if here else "does it run there?"
+        return AccessError(f"Caravan at {self.url} is not reached ({reason}): {hint}")
 
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:

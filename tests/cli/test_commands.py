@@ -66,7 +66,7 @@ def test_it_says_that_nothing_runs(tmp_path: Path) -> None:
     done = caravan(tmp_path / "home", "status")
     assert (done.returncode, done.stdout) == (
         3,
-        "nothing is running: start it with `caravan up`\n",
+        "nothing is running: start it with `./caravan up`\n",
     )
     done = caravan(tmp_path / "home", "status", "--json")
     assert json.loads(done.stdout) == {"url": "", "up": False, "services": []}

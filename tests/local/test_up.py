@@ -80,7 +80,8 @@ def test_it_brings_up_every_service(terminal: Terminal) -> None:
 def test_detached_it_shows_all_that_it_says_at_the_start(terminal: Terminal) -> None:
     welcome = (terminal.home / "logs/up.log").read_text().partition("\nCaravan is up:")[2]
     assert "Log in once with" in welcome
-    assert "`caravan login-link` makes another link." in welcome
+    assert "`./caravan login-link` makes another link." in welcome
+    assert "Ctrl-C" not in welcome  # it has no terminal
     assert welcome.partition("\n\n")[0] in terminal.shown
     assert "It runs in the background" in terminal.shown.splitlines()[-1]
 

@@ -47,7 +47,7 @@ def up_detached(places: Places, arguments: Sequence[str]) -> None:
         _copy(shown)
     if process.poll() is not None:
         raise UserError(f"It did not start (exit code {process.returncode}); its output: {log}")
-    say(f"It runs in the background (process {process.pid}): `caravan down` stops it.")
+    say(f"It runs in the background (process {process.pid}): `./caravan down` stops it.")
 
 
 def _copy(file: BinaryIO) -> None:

@@ -120,7 +120,7 @@ def _lock(places: Places, url: str) -> int:
         os.close(lock)
         raise UserError(
             f"Caravan is already running on {places.home} ({url or 'starting'}): "
-            "see `caravan status`, stop it with `caravan down`."
+            "see `./caravan status`, stop it with `./caravan down`."
         ) from None
     return lock
 
@@ -205,6 +205,6 @@ def environment(places: Places) -> dict[str, str]:
     """The environment that the control plane's processes of this home have."""
     state = read_state(places)
     if not state.ports:
-        raise UserError("Nothing was started here yet: run `caravan up` first.")
+        raise UserError("Nothing was started here yet: run `./caravan up` first.")
     cluster = postgres.prepare_cluster(places)
     return control_env(make_layout(places, cluster, state.ports, Exposure(url=state.url)))

@@ -195,7 +195,9 @@ class Supervisor:
                 self._retry_later(child, LATE)
         elif is_hung(child):
             if child.service.carries_runs:
-                self.say(f"{name} {how_long()}. Runs go on; `caravan down` and `up` start it again")
+                self.say(
+                    f"{name} {how_long()}. Runs go on; `./caravan down` and `up` start it again"
+                )
                 child.silent = 0
                 return
             self._end_leftovers(name)

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 import time
 
 from workers.local.places import Places, UserError
@@ -39,7 +40,8 @@ def _welcome(stack: Stack, options: Options) -> None:
         return
     say(f"\nCaravan is up: {stack.layout.url}")
     say(f"Log in once with {stack.login_link}")
-    say("Ctrl-C stops it. `caravan login-link` makes another link.\n")
+    stops = "Ctrl-C stops it. " if sys.stdin.isatty() else ""
+    say(f"{stops}`./caravan login-link` makes another link.\n")
     if resumed := _try(stack, "resume_interrupted"):
         say(f"resumed: {', '.join(resumed.split())}")
         for run_id in resumed.split():
