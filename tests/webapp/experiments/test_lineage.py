@@ -55,6 +55,19 @@ def test_a_checkpoint_names_the_one_that_its_stage_began_with(driver: Driver, ap
     assert api("GET", f"checkpoints/{expert.pk}").json()["parent_id"] == cold.pk
 
 
+def test_a_parent_is_the_newest_of_that_path_in_the_run_itself(
+    driver: Driver, launch: Callable[..., Run], api: Api
+) -> None:
+    saved(driver, 1)
+    services.fail_attempt(driver.attempt.pk, "over")
+    services.resume(driver.run.pk, driver.run.created_by)
+    again = start(driver.run)
+    newest = saved(again, 1)
+    saved(start(launch(stages=STAGES)), 1)  # every run has such paths
+    expert = saved(again, 3, "checkpoints/1")
+    assert api("GET", f"checkpoints/{expert.pk}").json()["parent_id"] == newest.pk
+
+
 def test_final_weights_that_a_later_stage_needs_cannot_be_removed(driver: Driver) -> None:
     cold, first, third = saved(driver, 1), saved(driver, 2), saved(driver, 3)
     with pytest.raises(RefusedError, match="Stage 2 and 3 of this run begins with"):

@@ -155,10 +155,12 @@ def test_resume_makes_a_new_attempt_and_leaves_the_old_one_dead(
 ) -> None:
     with pytest.raises(RefusedError):
         services.resume(driver.run.pk, owner)
+    services.pause(driver.run.pk, owner, rollouts=True, training=True)
     services.fail_attempt(driver.attempt.pk, "killed")
     run = services.resume(driver.run.pk, owner)
     assert run.state == State.QUEUED
     assert run.ended_at is None
+    assert not run.pause_rollouts and not run.pause_training
     assert [(a.number, a.state) for a in run.attempts.order_by("number")] == [
         (1, State.FAILED),
         (2, State.QUEUED),
@@ -172,6 +174,13 @@ def test_what_succeeded_is_not_resumed(driver: Driver, owner: User) -> None:
     services.finish(states.lock(driver.run.pk), driver.attempt, "succeeded", "", {})
     with pytest.raises(RefusedError):
         services.resume(driver.run.pk, owner)
+
+
+def test_what_was_put_away_meanwhile_stays_away(driver: Driver, owner: User) -> None:
+    services.end_interrupted(driver.run.pk)
+    services.archive(driver.run.pk, owner)
+    assert services.resume_interrupted() == []
+    assert Run.objects.get(pk=driver.run.pk).state == State.INTERRUPTED
 
 
 def test_going_down_interrupts_and_coming_up_resumes(
