@@ -181,6 +181,8 @@ def compare(runs: list[Run]) -> Comparison:
         by_name.setdefault(series.name, []).append(series)
         values = metrics.setdefault(series.name, [None] * len(runs))
         values[position[series.run_id]] = series.last_value  # the newest attempt comes last
+    for group in by_name.values():
+        group.sort(key=lambda series: position[series.run_id])
     return Comparison(runs, config_differences([run.spec for run in runs]), metrics, by_name)
 
 

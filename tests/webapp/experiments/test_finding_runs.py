@@ -220,7 +220,7 @@ def test_tags_are_added_and_removed(api: Api, run: Run) -> None:
 
 def test_runs_are_compared_field_by_field(api: Api, launch: Launcher) -> None:
     first, second = launch(seed=1), launch(seed=2, stages=SPEC["stages"][:2])
-    for run, value in [(first, 0.5), (second, float("inf"))]:
+    for run, value in [(second, float("inf")), (first, 0.5)]:
         Series.objects.create(
             run=run, attempt=run.attempts.get(), name="loss", axis="trainer_step", last_value=value
         )
