@@ -102,6 +102,12 @@ class Pool:
             if self._in_flight.pop(ticket, None) is not None:
                 heapq.heappush(self._again, ticket)
 
+    def release(self, worker: str) -> list[int]:
+        """Abandon all that a worker was at, which died; the tickets."""
+        held = [ticket for ticket, (holder, _) in self._in_flight.items() if holder == worker]
+        self.abandon(held)
+        return held
+
     def _number(self) -> int:
         """The smallest number of a ticket that is not in flight and came to nothing before: were
         those that a crash or an evaluation cut short left out, long episodes would be missing."""

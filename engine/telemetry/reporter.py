@@ -29,8 +29,10 @@ class Reporter:
         connection: Connection,
         cap_bytes: int = DEFAULT_CAP_BYTES,
         on_revoked: Callable[[str], None] | None = None,
+        after: int = 0,
     ) -> None:
-        self.spool = Spool(folder, source, cap_bytes)
+        """`after`: as of `Spool`."""
+        self.spool = Spool(folder, source, cap_bytes, after)
         self.phases = PhaseClock()
         self.keeper = Keeper(self.spool)
         self._connection = connection

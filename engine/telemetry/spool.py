@@ -36,8 +36,11 @@ _ESSENTIAL = ("stage", "checkpoint", "gap", "decision", "clock")
 class Spool:
     """One writer's events. All methods may be called from any thread."""
 
-    def __init__(self, folder: Path, source: str, cap_bytes: int = DEFAULT_CAP_BYTES) -> None:
-        """Raises OSError when the folder cannot be made."""
+    def __init__(
+        self, folder: Path, source: str, cap_bytes: int = DEFAULT_CAP_BYTES, after: int = 0
+    ) -> None:
+        """`after`: numbers up to this one are another writer's. Raises OSError when the folder
+        cannot be made."""
         self.folder = folder
         self.source = source
         self.cap_bytes = cap_bytes
@@ -50,7 +53,7 @@ class Spool:
         self._seen: Counter[str] = Counter()
         self._refused_by_disk = False
         self._file: FileIO | None = None
-        self._seq = _repair(folder)
+        self._seq = max(_repair(folder), after)
         self._bytes = sum(p.stat().st_size for p in (*self._segments(), *self._blobs.iterdir()))
         self._open_segment()
         if self._bytes:

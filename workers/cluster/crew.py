@@ -1,4 +1,7 @@
-"""The actors of an attempt, and how to wait for them: never without a limit, never past a death."""
+"""The actors of an attempt, and how to wait for them: never without a limit, never past a death.
+
+The death of a rollout worker ends nothing (`seats`), that of any other actor the attempt.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,11 +10,13 @@ from typing import Any
 import ray
 
 from engine.spec import ExperimentSpec
+from engine.telemetry.reporter import Reporter
 from workers.cluster import limits
 from workers.cluster.control import Control
 from workers.cluster.pool_actor import PoolActor
 from workers.cluster.reporting import Address
 from workers.cluster.rollout_actor import RolloutActor
+from workers.cluster.seats import DEATHS, NO_ANSWER, Call, Seats
 from workers.cluster.synthesis_actor import SynthesisActor
 from workers.cluster.trainer_actor import TrainerActor
 
@@ -36,20 +41,24 @@ class LimitError(Exception):
 
 
 class Crew:
-    """`trainers`, `rollouts` and `pool` are Ray actor handles."""
+    """`trainers` and `pool` are Ray actor handles; `seats` has those of the rollout workers."""
 
     def __init__(
-        self, spec: ExperimentSpec, attempt: int, address: Address, control: Control
+        self,
+        spec: ExperimentSpec,
+        attempt: int,
+        address: Address,
+        control: Control,
+        reporter: Reporter,
     ) -> None:
         self._spec = spec
         self._json = spec.model_dump_json()
         self._attempt = attempt
         self._address = address
         self._control = control
-        self._running: dict[Any, str] = {}  # endless calls: their end is the actor's
         self.pool: Any = None
         self.trainers: list[Any] = []
-        self.rollouts: list[Any] = []
+        self.seats = Seats(self._hire, reporter.log)
 
     def synthesise(self, storage: str) -> dict[str, Any] | None:
         """Run the synthesise stage in a process of its own; None when the end was asked for."""
@@ -71,24 +80,26 @@ class Crew:
         trainer = ray.remote(num_cpus=TRAINER_CPUS * spec.trainer.threads, max_restarts=0)(
             TrainerActor
         )
-        rollout = ray.remote(num_cpus=ROLLOUT_CPUS, max_restarts=0)(RolloutActor).options(
-            max_concurrency=ROLLOUT_THREADS
-        )
         self.pool = pool.remote(storage, self._address)
         self.trainers = [
             trainer.remote(self._json, rank, world, storage, self._address) for rank in range(world)
         ]
-        self.rollouts = [
-            rollout.remote(self._json, index, self._attempt, self._address)
-            for index in range(spec.rollout.workers)
-        ]
+        self.seats.open(spec.rollout.workers, storage, self.pool)
         what = "Ray to place the actors (is there a free CPU?)"
         meeting = self.wait([self.trainers[0].rendezvous.remote()], limits.START_S, what)[0]
         loading = [one.load.remote(meeting) for one in self.trainers]
-        loading += [one.load.remote(storage) for one in self.rollouts]
-        sentence = str(self.wait(loading, limits.START_S, "the actors to load")[0])
-        self._running = {one.run.remote(): f"rollout-{i}" for i, one in enumerate(self.rollouts)}
+        sentence = str(self.wait(loading, limits.START_S, "the trainers to load")[0])
+        first = self.seats.ask("played", lambda part, parts: ())  # none answers before it is there
+        self.gather(first, limits.START_S, "the rollout workers to load")
         return sentence
+
+    def _hire(self, index: int, life: int) -> Any:
+        """The actor of a rollout worker that is not loaded yet."""
+        place = ray.remote(num_cpus=ROLLOUT_CPUS, max_restarts=0)(RolloutActor)
+        actor: Any = place.options(max_concurrency=ROLLOUT_THREADS).remote(
+            self._json, index, life, self._attempt, self._address
+        )
+        return actor
 
     def wait(
         self,
@@ -99,34 +110,36 @@ class Crew:
     ) -> Any:
         """The results, in order; None where `until` became true before.
 
-        Raises what any actor raised, also one that was not asked; LimitError after `limit_s`
-        seconds; RevokedAttemptError; TerminatedError.
+        `refs` may be those of a `Call`, which change under way. Raises what any actor raised, also
+        one that was not asked; LimitError after `limit_s` seconds; LostWorkersError;
+        RevokedAttemptError; TerminatedError.
         """
         deadline = time.monotonic() + limit_s
-        results: dict[Any, Any] = {}
+        results: dict[Any, Any] = {NO_ANSWER: None}
         self.check()
-        while len(results) < len(refs):
+        while any(ref not in results for ref in refs):
             self._check_control()
             if until is not None and until():
                 return None
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LimitError(f"Waited {limit_s:.0f} s for {what}: that is the limit.")
-            open_refs = [ref for ref in refs if ref not in results]
-            ready, _ = ray.wait([*open_refs, *self._running], timeout=min(left, 1.0))
+            asked = [ref for ref in refs if ref is not None and ref not in results]
+            watched = self.seats.watched
+            ready, _ = ray.wait([*asked, *watched], timeout=min(left, 1.0))
             for ref in ready:
-                if ref in self._running:
-                    self._raise_end(ref)
-                results[ref] = ray.get(ref, timeout=limits.CALL_S)
+                if ref in watched:
+                    self.seats.look(ref)
+                else:
+                    self._take(ref, results)
         return [results[ref] for ref in refs]
 
     def check(self) -> None:
         """Raise what an actor that nobody waits for has raised."""
         self._check_control()
-        if self._running:
-            ready, _ = ray.wait([*self._running], timeout=0)
-            for ref in ready:
-                self._raise_end(ref)
+        if watched := self.seats.watched:
+            for ref in ray.wait(watched, num_returns=len(watched), timeout=0)[0]:
+                self.seats.look(ref)
 
     def _check_control(self) -> None:
         if self._control.revoked:
@@ -134,9 +147,12 @@ class Crew:
         if self._control.terminated:
             raise TerminatedError
 
-    def _raise_end(self, ref: Any) -> None:
-        ray.get(ref, timeout=limits.CALL_S)
-        raise RuntimeError(f"{self._running[ref]} ended although the run goes on.")
+    def _take(self, ref: Any, results: dict[Any, Any]) -> None:
+        try:
+            results[ref] = ray.get(ref, timeout=limits.CALL_S)
+        except DEATHS as error:
+            if not self.seats.mourn(ref, error):
+                raise
 
     def all_trainers(self, method: str, *arguments: Any, limit_s: float, what: str) -> list[Any]:
         """Call every rank; their results."""
@@ -144,19 +160,25 @@ class Crew:
         found: list[Any] = self.wait(calls, limit_s, what)
         return found
 
-    def all_rollouts(self, method: str, *arguments: Any, limit_s: float = limits.CALL_S) -> None:
-        calls = [getattr(one, method).remote(*arguments) for one in self.rollouts]
-        self.wait(calls, limit_s, f"the rollout workers to {method}")
+    def gather(
+        self, call: Call, limit_s: float, what: str, until: Callable[[], bool] | None = None
+    ) -> list[Any] | None:
+        """What `seats.ask` asked for, of every rollout worker; as `wait`."""
+        found: list[Any] | None = self.wait(call.refs, limit_s, what, until)
+        self.seats.forget(call, of_use=call.repeated and found is not None)
+        return found
+
+    def switch_rollouts(self, produces: tuple[int, Any] | None) -> None:
+        """Have all produce groups for a stage, its index and pool; None: for none."""
+        self.gather(self.seats.switch(produces), limits.CALL_S, "the rollout workers to switch")
 
     def dismiss(self, timeout_s: float) -> None:
         """Let every actor report what it has and end it. Raises nothing: some may be dead."""
-        self._running = {}
-        actors = [one for one in (self.pool, *self.trainers, *self.rollouts) if one is not None]
-        for one in self.rollouts:
-            one.stop.remote()
+        rollouts = self.seats.dismiss()
+        actors = [one for one in (self.pool, *self.trainers, *rollouts) if one is not None]
         closing = [one.close.remote(timeout_s) for one in actors]
         if closing:
             ray.wait(closing, num_returns=len(closing), timeout=timeout_s + 2.0)
         for one in actors:
             ray.kill(one)
-        self.pool, self.trainers, self.rollouts = None, [], []
+        self.pool, self.trainers = None, []

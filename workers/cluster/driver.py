@@ -34,11 +34,11 @@ from workers.cluster.origin import OriginError, take_origin
 from workers.cluster.rehearsal import RehearsalError
 from workers.cluster.reporting import Address
 from workers.cluster.run_format import OtherCodeError, check_format, notice, read_spec
+from workers.cluster.seats import LostWorkersError
 from workers.cluster.storage import RunStorage
 
 SHIP_IN_A_HURRY_S = 1.0
 ACTORS = {
-    "RolloutActor": "A rollout worker",
     "TrainerActor": "A trainer",
     "PoolActor": "The data pool",
     "SynthesisActor": "The synthesis",
@@ -119,7 +119,7 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
             reporter.log(other, level="warning")
         ray.init(log_to_driver=True, logging_level=logging.WARNING)
         signal.signal(signal.SIGTERM, lambda *_: control.terminate())  # after Ray set its own
-        crew = Crew(spec, told["attempt_number"], address, control)
+        crew = Crew(spec, told["attempt_number"], address, control, reporter)
         attempt = Attempt(spec, told["attempt_number"], address, storage, control, reporter, crew)
         resume = _position(told.get("resume"))
         attempt.resume = newest_position(attempt.number, resume, storage)
@@ -129,7 +129,13 @@ def live(told: dict[str, Any], address: Address, control: Control, reporter: Rep
         return take_stages(attempt)
     except RevokedAttemptError:
         raise
-    except (OtherCodeError, OriginError, StoredRowsError, RehearsalError) as error:
+    except (
+        OtherCodeError,
+        OriginError,
+        StoredRowsError,
+        RehearsalError,
+        LostWorkersError,
+    ) as error:
         reporter.log(str(error), level="error")
         return End("failed", str(error))
     except NoBatchError as error:

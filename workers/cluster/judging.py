@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import ray
-
 from engine.evaluation.comparison import compare
 from engine.evaluation.outcomes import Outcome
 from engine.evaluation.plan import EvaluationPlan
@@ -20,6 +18,7 @@ from engine.spec.dry_run import JUDGED
 from engine.spec.lineage import TrainedStage, ancestors, parent_of
 from workers.cluster import limits
 from workers.cluster.attempt import Attempt
+from workers.cluster.seats import Call
 
 TOLD_EVERY_S = 2.0
 
@@ -32,12 +31,11 @@ class Pending:
     stage: int
     step: int
     version: int
-    calls: list[Any]
+    call: Call
     demonstrations: dict[str, float]  # how likely those are that nothing learns from
 
     def is_done(self) -> bool:
-        ready, _ = ray.wait(self.calls, num_returns=len(self.calls), timeout=0)
-        return len(ready) == len(self.calls)
+        return self.call.is_done()
 
 
 def scheduled(attempt: Attempt, tasks: str) -> EvaluationPlan:
@@ -71,15 +69,14 @@ def _at_most(attempt: Attempt, number: int | None = None) -> int | None:
 
 def start(attempt: Attempt, plan: EvaluationPlan, index: int, step: int) -> Pending:
     """Have the rollout workers play the tasks with the weights that were fetched last."""
-    rollouts = attempt.crew.rollouts
     shown = attempt.crew.all_trainers(
         "judge_demonstrations", limit_s=limits.STEP_S, what="demonstrations to be judged"
     )[0]
-    calls = [
-        one.evaluate.remote(plan, part, len(rollouts), attempt.version, attempt.weights)
-        for part, one in enumerate(rollouts)
-    ]
-    return Pending(plan, index, step, attempt.version, calls, shown)
+    version, weights = attempt.version, attempt.weights
+    call = attempt.crew.seats.ask(
+        "evaluate", lambda part, parts: (plan, part, parts, version, weights)
+    )
+    return Pending(plan, index, step, version, call, shown)
 
 
 def finish(
@@ -96,12 +93,11 @@ def finish(
         nonlocal told_at
         if tell is not None and time.monotonic() - told_at >= TOLD_EVERY_S:
             told_at = time.monotonic()
-            calls = [one.played.remote() for one in attempt.crew.rollouts]
-            tell(sum(ray.get(calls, timeout=limits.CALL_S)))
+            tell(attempt.crew.seats.played())
         return attempt.control.wants_end
 
-    found = attempt.crew.wait(
-        pending.calls,
+    found = attempt.crew.gather(
+        pending.call,
         limits.EVALUATE_S * plan.trials,
         f"the {plan.tasks} tasks to be played",
         until=wants_end,

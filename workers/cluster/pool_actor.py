@@ -7,6 +7,7 @@ that latches, publishing and snapshots are answered at once however many workers
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -77,12 +78,21 @@ class Batch:
     completed: Tally  # all that was completed since then
 
 
+@dataclass(frozen=True)
+class Released:
+    """What a worker that died leaves behind."""
+
+    tickets: dict[int, int]  # given again: how often a death has cut the group short by now
+    finished: int  # groups that came of it
+
+
 @dataclass
 class _Stage:
     pool: Pool
     wal: Wal
     rehearses: bool
     batches: dict[int, list[Group]] = field(default_factory=dict)  # by step, until committed
+    cut_short: Counter[int] = field(default_factory=Counter)  # by ticket: deaths of its workers
 
 
 class PoolActor:
@@ -96,6 +106,8 @@ class PoolActor:
         self._changed = asyncio.Event()
         self._window = Window(time.monotonic())
         self._completed = Tally()  # since the last batch
+        self._finished: Counter[str] = Counter()  # groups, by worker
+        self._released: set[str] = set()  # workers of which nothing is taken any more
         self._reporting: asyncio.Task[None] | None = None
         self._busy: dict[str, float] = {}
         self._told: dict[str, Any] = {}
@@ -144,6 +156,7 @@ class PoolActor:
         """Tickets for a worker whose weights have this version; waits for the first one."""
         deadline = time.monotonic() + wait_s
         while True:
+            self._refuse_released(worker)
             tickets = self._open().pool.start(worker, version, at_most) if at_most else []
             newest, weights, process_weight = self._published
             left = deadline - time.monotonic()
@@ -155,14 +168,31 @@ class PoolActor:
         """The share of the last seconds in which a rollout worker was busy."""
         self._busy[worker] = share
 
-    async def abandon(self, tickets: list[int]) -> None:
+    async def abandon(self, worker: str, tickets: list[int]) -> None:
+        self._refuse_released(worker)
         self._open().pool.abandon(tickets)
         self._notify()
 
-    async def finish(self, group: Group, tally: Tally) -> None:
+    async def release(self, worker: str) -> Released:
+        """Give again what a worker that died was at. What it had sent before is taken first;
+        what still comes of it is refused, since others may be at the same groups by then."""
+        self._released.add(worker)
+        tickets = {}
+        async with self._writing:
+            if (stage := self._stage) is not None:
+                stage.cut_short.update(held := stage.pool.release(worker))
+                tickets = {ticket: stage.cut_short[ticket] for ticket in sorted(held)}
+        lost = {"rollout/workers_lost": float(len(self._released))}
+        self._reporter.metrics(self._totals.rollout_step, lost, axis="rollout_step")
+        self._notify()
+        return Released(tickets, self._finished[worker])
+
+    async def finish(self, worker: str, group: Group, tally: Tally) -> None:
         """Take in a finished group; it is durable on return, or refused with a reason."""
+        self._refuse_released(worker)
         pool = self._open().pool
         await self._apply(lambda: [pool.finish(group)])
+        self._finished[worker] += 1
         self._window.gathered.add(tally)
         self._completed.add(tally)
         self._totals.rollout_step += tally.groups
@@ -230,6 +260,10 @@ class PoolActor:
         if self._reporting is not None and self._reporting.done():
             self._reporting.result()  # raises what ended it
         return self._stage
+
+    def _refuse_released(self, worker: str) -> None:
+        if worker in self._released:
+            raise RuntimeError(f"{worker} was taken for dead, and another works in its place.")
 
     async def _take(self, stage: _Stage, step: int) -> Taken:
         taken: Taken | None = None

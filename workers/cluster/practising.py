@@ -62,14 +62,11 @@ def _play(attempt: Attempt, wish: Play) -> bool:
     """Have the rollout workers play tasks with the trainer's weights onto the run's storage; False
     where the end was asked for meanwhile."""
     attempt.fetch_weights()
-    workers = attempt.crew.rollouts
-    calls = [
-        one.play.remote(wish, part, len(workers), attempt.version, attempt.weights)
-        for part, one in enumerate(workers)
-    ]
+    version, weights = attempt.version, attempt.weights
+    call = attempt.crew.seats.ask("play", lambda part, parts: (wish, part, parts, version, weights))
     what = f"the {wish.tasks} tasks to be played"
-    found = attempt.crew.wait(
-        calls, limits.EVALUATE_S, what, until=lambda: attempt.control.wants_end
+    found = attempt.crew.gather(
+        call, limits.EVALUATE_S, what, until=lambda: attempt.control.wants_end
     )
     return found is not None
 

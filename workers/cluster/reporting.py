@@ -12,6 +12,8 @@ from engine.records.events import Gap
 from engine.telemetry.connection import Connection
 from engine.telemetry.reporter import Reporter
 
+NUMBERS_OF_A_LIFE = 10**9  # of events; no process tells as many
+
 
 @dataclass(frozen=True)
 class Address:
@@ -25,9 +27,13 @@ class Address:
     def __repr__(self) -> str:
         return f"Address({self.url}, {self.attempt_id})"  # the token stays out of every log
 
-    def reporter(self, source: str, on_revoked: Callable[[str], None] | None = None) -> Reporter:
-        folder = self._folder() / source
-        return Reporter(folder, source, self.connection(), on_revoked=on_revoked)
+    def reporter(
+        self, source: str, on_revoked: Callable[[str], None] | None = None, life: int = 1
+    ) -> Reporter:
+        """`life`: of a process that replaces one of this source, 2 and up. It may be on another
+        machine, and uses none of the numbers of those before it."""
+        folder, after = self._folder() / source, (life - 1) * NUMBERS_OF_A_LIFE
+        return Reporter(folder, source, self.connection(), on_revoked=on_revoked, after=after)
 
     def connection(self) -> Connection:
         return Connection(self.url, self.token)

@@ -23,6 +23,7 @@ from workers.cluster import limits, own_tasks, synthesised
 from workers.cluster.played import Play, Played
 from workers.cluster.pool_actor import Offer
 from workers.cluster.reporting import Address
+from workers.cluster.rollout_loop import make_loop
 from workers.cluster.rollout_stats import tally
 from workers.cluster.storage import RunStorage
 from workers.cluster.watching import EpisodePublisher
@@ -68,16 +69,22 @@ class _Frozen:
     done: threading.Event = field(default_factory=threading.Event)
 
 
+def worker_name(index: int, life: int) -> str:
+    """By which the pool knows who is at a group: of one process, as `rollout-0` is not."""
+    return f"rollout-{index}.{life}"
+
+
 class RolloutActor:
     """`run` is one thread's and owns the loop; the other methods leave it wishes and wait."""
 
-    def __init__(self, spec: str, index: int, attempt: int, address: Address) -> None:
-        """`spec`: as JSON."""
+    def __init__(self, spec: str, index: int, life: int, attempt: int, address: Address) -> None:
+        """`spec`: as JSON; `life`: 1 for the first worker of this index, 2 for who replaces it."""
         self._spec = ExperimentSpec.model_validate_json(spec)
-        self._index = index
         self._name = f"rollout-{index}"
+        self._life = life
+        self._worker = worker_name(index, life)
         self._attempt = attempt
-        self._reporter = address.reporter(self._name)
+        self._reporter = address.reporter(self._name, life=life)
         self._publisher = EpisodePublisher(self._reporter.spool, self._spec.rollout.live_episodes)
         self._loop: Any = None
         self._tasks: dict[str, list[Task]] = {}
@@ -101,36 +108,14 @@ class RolloutActor:
 
         `storage`: the run's, a path or URL.
         """
-        import torch
-
-        from engine.environments.kg_search import KgSearch, task_graph
-        from engine.models.hybrid import HybridConfig, HybridForCausalLM
-        from engine.rollout.agent_loop import AgentLoop
-        from engine.rollout.torch_sampler import TorchSampler
-        from engine.training.precision import choose_precision
-
-        torch.set_num_threads(1)
         spec, place = self._spec, RunStorage(storage)
         self._storage = place
         folder = synthesised.folder(place)
-        tokenizer = synthesised.tokenizer(folder)
-        config = HybridConfig.from_spec(
-            spec.model, tokenizer.vocab_size, tokenizer.pad_id, tokenizer.end_id
-        )
-        model = HybridForCausalLM(config)
-        dtype, _ = choose_precision(spec.trainer.precision)
-        sampler = TorchSampler(
-            model if dtype == torch.float32 else model.body_(dtype),
-            end_id=tokenizer.end_id,
-            capacity=spec.rollout.slots,
-            max_tokens=spec.environment.max_tokens,
-            seed=random.Random(f"{spec.seed} {self._name} {self._attempt}").randrange(2**31),
-            version=-1,
-        )
-        environment = KgSearch(task_graph(spec.environment.graph.cities), spec.environment)
-        self._loop = AgentLoop(
-            sampler, environment, tokenizer, spec.reward, spec.environment, self._name
-        )
+        seed = f"{spec.seed} {self._name} {self._attempt}"
+        if self._life > 1:  # it does not sample what the one before has sampled
+            seed += f" {self._life}"
+        seed_number = random.Random(seed).randrange(2**31)
+        self._loop = make_loop(spec, synthesised.tokenizer(folder), self._name, seed_number)
         judged = {name: own_tasks.judged(place, spec, name) for name in own_tasks.JUDGED}
         self._tasks = {"practice": synthesised.tasks(folder, "practice"), **judged}
 
@@ -273,7 +258,7 @@ class RolloutActor:
         self._asked_at = now
         wait_s = limits.LONG_POLL_S if free else 0.0
         version = self._loop.sampler.version
-        self._asking = production.pool.start.remote(self._name, version, free, wait_s)
+        self._asking = production.pool.start.remote(self._worker, version, free, wait_s)
 
     def _answer(self, wait_s: float) -> Offer | None:
         if self._asking is None:
@@ -317,7 +302,7 @@ class RolloutActor:
             del self._started[trajectory.group_id]
             stored = self._reporter.keeper.add_group(group.finished)
             packed = pack(group.ticket.number, group.version, group.finished, time.time(), stored)
-            call = self._production.pool.finish.remote(packed, tally(group.finished))
+            call = self._production.pool.finish.remote(self._worker, packed, tally(group.finished))
             self._saving.append(call)
         self._check_saved(at_most=MAX_UNSAVED)
 
@@ -394,7 +379,7 @@ class RolloutActor:
 
     def _abandon(self, production: _Production, tickets: list[int]) -> None:
         if tickets:
-            ray.get(production.pool.abandon.remote(tickets), timeout=limits.CALL_S)
+            ray.get(production.pool.abandon.remote(self._worker, tickets), timeout=limits.CALL_S)
 
     def _report_busy(self, share: float) -> None:
         if self._production is not None:

@@ -93,7 +93,7 @@ def _take_steps(attempt: Attempt, index: int, stage: SampledStage) -> int | None
     step = start = attempt.start_step(index)
     every = attempt.spec.checkpoint.every_steps
     pool = _open_pool(attempt, index, stage, start)
-    attempt.crew.all_rollouts("produce", index, pool)
+    attempt.crew.switch_rollouts((index, pool))
     quick = _owed(attempt, index, start, stage)
     try:
         for step in range(start + 1, stage.steps + 1):
@@ -128,7 +128,7 @@ def _take_steps(attempt: Attempt, index: int, stage: SampledStage) -> int | None
         attempt.control.on_latches(None)
     if quick is not None:
         judging.finish(attempt, quick)
-    attempt.crew.all_rollouts("cease")
+    attempt.crew.switch_rollouts(None)
     return step
 
 

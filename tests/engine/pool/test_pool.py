@@ -169,6 +169,17 @@ def test_an_abandoned_group_was_never_produced_and_frees_its_room():
     assert len(pool.start("w", 0, 9)) == 1
 
 
+def test_what_a_dead_worker_was_at_is_given_to_who_asks_next_and_nothing_else_is():
+    pool = make_pool(batch=2, max_staleness=3)
+    done, *lost = [ticket.number for ticket in pool.start("dead", 0, 3)]
+    kept = [ticket.number for ticket in pool.start("other", 0, 2)]
+    pool.apply(pool.finish(group(done)))
+    assert pool.release("dead") == lost
+    assert pool.release("dead") == []
+    assert [ticket.number for ticket in pool.start("other", 0, 3)] == [*lost, max(kept) + 1]
+    assert pool.state.produced == 1
+
+
 def test_it_has_a_group_started_where_its_category_is_short():
     pool = make_pool(batch=4, max_staleness=0, gate=Gate({"3 hops": 0.5, "4 hops": 0.5}, 30))
     assert Counter(t.category for t in pool.start("w", 0, 4)) == {"3 hops": 2, "4 hops": 2}

@@ -50,6 +50,19 @@ def test_it_goes_on_counting_when_opened_again(tmp_path):
     assert [event["seq"] for event in read(third)] == [4], "also when all was shipped"
 
 
+def test_one_that_replaces_another_counts_beyond_it_and_ships_what_that_left(tmp_path):
+    add_metric(Spool(tmp_path, "rollout-0"), 1)
+    second = Spool(tmp_path, "rollout-0", after=1_000)
+    add_metric(second, 2)
+    assert [event["seq"] for event in read(second)] == [1, 1_001]
+    elsewhere = Spool(tmp_path / "elsewhere", "rollout-0", after=1_000)
+    add_metric(elsewhere, 2)
+    assert [event["seq"] for event in read(elsewhere)] == [1_001]
+    again = Spool(tmp_path, "rollout-0", after=1_000)
+    add_metric(again, 3)
+    assert [event["seq"] for event in read(again)] == [1, 1_001, 1_002]
+
+
 def test_it_cuts_the_line_that_a_crash_left_half_written(tmp_path):
     spool = Spool(tmp_path, "driver")
     add_metric(spool, 1)

@@ -12,7 +12,11 @@ from engine.pool.wal import FolderStore, Wal
 from engine.records.shards import read_trajectory
 from tests.engine.telemetry.ingest_server import IngestServer
 from tests.workers.cluster.running import Job, series, spec
-from tests.workers.cluster.told import assert_told_of_episodes, assert_told_of_tokens
+from tests.workers.cluster.told import (
+    assert_told_of_episodes,
+    assert_told_of_tokens,
+    stored_trajectories,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -160,17 +164,50 @@ def test_a_killed_driver_takes_its_actors_along_and_loses_nothing(start, ingest,
     assert_pool_conserves(ingest)
 
 
-def test_a_killed_rollout_worker_fails_the_run_within_seconds(start, ingest, tmp_path):
+def test_a_killed_trainer_fails_the_run_within_seconds(start, ingest, tmp_path):
     job = start(rl_steps=200)
     job.until(lambda: rl_step(ingest) >= 1)
-    job.kill("RolloutActor")
+    job.kill("TrainerActor")
     killed_at = time.monotonic()
     end = job.end(timeout_s=40)
     assert time.monotonic() - killed_at < 30
     assert end["state"] == "failed"
-    assert end["reason"].startswith("A rollout worker died.")
-    assert any("RolloutActor" in e["text"] for e in ingest.of_kind("log") if e["level"] == "error")
+    assert end["reason"].startswith("A trainer died.")
+    assert any("TrainerActor" in e["text"] for e in ingest.of_kind("log") if e["level"] == "error")
     assert not list((tmp_path / "spool").rglob("*.jsonl")), "what it left was shipped for it"
+
+
+def test_a_killed_rollout_worker_is_replaced_and_each_of_its_groups_counts_once(
+    start, ingest, tmp_path
+):
+    job = start(rl_steps=9)
+    for step in (1, 4):
+        job.until(lambda step=step: rl_step(ingest) >= step)
+        job.kill("RolloutActor")
+    end = job.end()
+    assert (end["state"], end["reason"]) == ("succeeded", ""), job.log()
+    assert sorted(series(ingest, "train/loss")) == list(range(7, 16))
+    assert [e["tasks"] for e in end["summary"]["evaluations"]] == [12, 10, 10, 10, 10, 12]
+
+    warned = [e["text"] for e in ingest.of_kind("log") if e["level"] == "warning"]
+    assert len(warned) == 2, warned
+    assert all(text.startswith("rollout-0 died and is replaced: Ray says: ") for text in warned)
+    assert max(series(ingest, "rollout/workers_lost").values()) == 2
+    assert_pool_conserves(ingest)
+    state = Wal(FolderStore(tmp_path / "storage/pool/stage-2"), 99).recover(9)
+    assert state.consumed == 3 * 9
+    assert state.produced == state.next_ticket - 1 - len(state.unfinished), "once each"
+    stored = stored_trajectories(ingest)  # without those of the last seconds before a death
+    steps: dict[str, set[int]] = {}
+    for event in ingest.of_kind("trained"):
+        for row in event["rows"]:
+            if row["trajectory"] in stored:
+                steps.setdefault(stored[row["trajectory"]].group_id, set()).add(row["step"])
+    assert steps
+    assert all(len(found) == 1 for found in steps.values()), "no group is trained on twice"
+    assert_told_of_episodes(ingest)
+    assert {e["source"] for e in ingest.of_kind("spans")} >= {"rollout-0", "trainer-0"}
+    assert not list((tmp_path / "spool").rglob("*.jsonl")), "what they left was shipped for them"
 
 
 @pytest.mark.parametrize("where", ["trainer", "rollout", "pool"])

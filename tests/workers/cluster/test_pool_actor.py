@@ -1,16 +1,19 @@
 """The pool under many callers at once, without Ray: nothing is lost, doubled or left waiting."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from engine.pool.admission import Wanted
 from engine.pool.group import Group
 from engine.pool.wal import FolderStore, Wal
-from workers.cluster.pool_actor import PoolActor, PoolPlan, Totals
+from workers.cluster.pool_actor import PoolActor, PoolPlan, Released, Totals
 from workers.cluster.rollout_stats import Tally
 
 BATCH, LIMIT = 3, 2
@@ -33,6 +36,10 @@ def actor_in(folder: Path) -> PoolActor:
     reporter = SimpleNamespace(spool=spool, metrics=lambda *values, **axis: None)
     address: Any = SimpleNamespace(reporter=lambda name: reporter)
     return PoolActor(str(folder), address)
+
+
+def group_of(ticket: int, version: int = 0) -> Group:
+    return Group(ticket, "g", "c", version, (1.0, 0.0), 2, 1.0, b"x")
 
 
 def soon(waited: Coroutine[Any, Any, Any]) -> Any:
@@ -71,7 +78,7 @@ def test_callers_that_go_away_leave_nobody_waiting(tmp_path):
             await soon(asyncio.gather(*gone, return_exceptions=True))
         (ticket,) = (await soon(actor.start("w", 0, 1, 1.0))).tickets
         assert ticket.number == 1
-        await soon(actor.abandon([1]))
+        await soon(actor.abandon("w", [1]))
 
     asyncio.run(life())
 
@@ -82,7 +89,8 @@ def test_many_at_once_lose_and_double_nothing_through_a_crash(tmp_path):
     finished: set[int] = set()  # what the pool has promised
     committed, crashed = 0, False
 
-    async def worker(actor: PoolActor, name: str, version: int) -> None:
+    async def worker(actor: PoolActor, seat: str, version: int) -> None:
+        name, lives, attempt_version = f"{seat}.1", 1, version
         while not crashed:  # an end that meets the end of a wait is lost, as wait_for says
             offer = await actor.start(name, version, rng.randint(0, 3), 0.05)
             version = max(version, offer.version)
@@ -90,10 +98,21 @@ def test_many_at_once_lose_and_double_nothing_through_a_crash(tmp_path):
                 assert ticket.number not in finished | consumed, "given twice"
                 await asyncio.sleep(rng.random() * 0.005)
                 if rng.random() < 0.1:
-                    await actor.abandon([ticket.number])
+                    await actor.abandon(name, [ticket.number])
                     continue
-                group = Group(ticket.number, "g", "c", version, (1.0, 0.0), 2, 1.0, b"x")
-                await actor.finish(group, Tally(groups=1))
+                group = group_of(ticket.number, version)
+                sent = asyncio.create_task(actor.finish(name, group, Tally(groups=1)))
+                if rng.random() < 0.1:  # it dies; of what it sent last nobody knows what became
+                    await asyncio.sleep(rng.random() * 0.001)
+                    released = await actor.release(name)
+                    with contextlib.suppress(RuntimeError):
+                        await sent
+                        finished.add(ticket.number)
+                    assert (ticket.number in released.tickets) == (ticket.number not in finished)
+                    lives += 1
+                    name, version = f"{seat}.{lives}", attempt_version
+                    break
+                await sent
                 finished.add(ticket.number)
 
     async def train(actor: PoolActor, version: int, steps: int) -> None:
@@ -141,3 +160,40 @@ def test_many_at_once_lose_and_double_nothing_through_a_crash(tmp_path):
         gone = finished - consumed - set(state.waiting)
         assert len(gone) <= state.discarded["stale"], gone
         assert state.unfinished.isdisjoint(finished)
+
+
+def test_what_still_comes_of_a_worker_that_was_taken_for_dead_counts_for_nothing(tmp_path):
+    """Words that it sent before its death and that arrive after it; or it lives, cut off."""
+
+    async def life() -> None:
+        actor = actor_in(tmp_path)
+        await actor.open(PLAN)
+        await actor.publish(0, ["weights"], 0, None)
+        tickets = (await soon(actor.start("rollout-0.1", 0, 2, 1.0))).tickets
+        first, second = (ticket.number for ticket in tickets)
+        await actor.finish("rollout-0.1", group_of(first), Tally(groups=1))
+        waiting = asyncio.create_task(actor.start("rollout-0.1", 0, 0, 600.0))
+        await asyncio.sleep(0)
+        assert await actor.release("rollout-0.1") == Released({second: 1}, finished=1)
+        assert await actor.release("rollout-7.1") == Released({}, finished=0)
+        late = (
+            waiting,
+            actor.start("rollout-0.1", 0, 1, 1.0),
+            actor.abandon("rollout-0.1", [second]),
+            actor.finish("rollout-0.1", group_of(second), Tally(groups=1)),
+        )
+        (again,) = (await soon(actor.start("rollout-0.2", 0, 1, 1.0))).tickets
+        assert again.number == second
+        for word in late:
+            with pytest.raises(RuntimeError, match=r"rollout-0\.1 was taken for dead"):
+                await soon(word)
+        assert await actor.release("rollout-0.2") == Released({second: 2}, finished=0)
+        await soon(actor.start("rollout-0.3", 0, 1, 1.0))
+        await actor.finish("rollout-0.3", group_of(second), Tally(groups=1))
+        assert (await actor.snapshot())["produced"] == 2
+
+    asyncio.run(life())
+
+
+def test_a_worker_that_dies_before_a_stage_is_open_was_at_nothing(tmp_path):
+    assert asyncio.run(actor_in(tmp_path).release("rollout-0.1")) == Released({}, finished=0)

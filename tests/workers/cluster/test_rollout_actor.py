@@ -49,8 +49,8 @@ def answers(monkeypatch) -> dict[str, Any]:
 @pytest.fixture
 def worker() -> RolloutActor:
     reporter = SimpleNamespace(spool=SimpleNamespace(full=False), send_phases=lambda busy: None)
-    address: Any = SimpleNamespace(reporter=lambda name: reporter)
-    worker = RolloutActor(json.dumps(spec()), 0, 1, address)
+    address: Any = SimpleNamespace(reporter=lambda name, life: reporter)
+    worker = RolloutActor(json.dumps(spec()), 0, 1, 1, address)
     worker._loop = SimpleNamespace(
         free=16, cancel=lambda: None, sampler=SimpleNamespace(version=0), submit=None
     )
@@ -73,7 +73,9 @@ def test_it_leaves_a_stage_only_when_the_pool_has_answered_of_it(worker, answers
     answers["start 1"] = Offer([Ticket(7, None)], 0, [], None)
     worker._talk_to_pool()
     assert worker._production is second
-    assert [call for call in pool.made if call[0] == "abandon"] == [("abandon", ([7],))]
+    assert [call for call in pool.made if call[0] == "abandon"] == [
+        ("abandon", ("rollout-0.1", [7]))
+    ]
     assert not worker._started
 
 
