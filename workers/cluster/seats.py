@@ -61,7 +61,7 @@ class _Seat:
     hired_at: float = 0.0  # monotonic
     settling: Any = None  # the call after which it can be asked; None: it can
     loop: Any = None  # an endless call: its end is the actor's
-    produces: tuple[int, Any] | None = None  # what it was told, as `Seats.produces`
+    produces: tuple[int, Any] | None = None  # what it was told while it settled
     useless: int = 0  # deaths since a worker of this seat was of use
 
     @property
@@ -144,9 +144,6 @@ class Seats:
         method, arguments = _to_switch(produces)
         call = Call(method, [arguments] * len(self._seats), [NO_ANSWER] * len(self._seats), False)
         self._issue(call)
-        for seat in self._seats:
-            if seat.settling is None:
-                seat.produces = produces
         return call
 
     def forget(self, call: Call, of_use: bool) -> None:
