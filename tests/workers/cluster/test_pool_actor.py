@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,46 @@ def test_whoever_waits_for_room_hears_of_it_at_once(tmp_path):
         assert sorted(ticket.number for offer in offers for ticket in offer.tickets) == [
             *range(1, 6)
         ]
+
+    asyncio.run(life())
+
+
+def test_a_group_given_up_and_new_weights_are_heard_of_at_once(tmp_path):
+    async def life() -> None:
+        actor = actor_in(tmp_path)
+        await actor.open(PLAN)
+        await actor.publish(0, ["old"], 0, None)
+        given = await soon(actor.start("w", 0, 100, 0.0))
+        assert len(given.tickets) == BATCH * (LIMIT + 1), "no room for more"
+        waiting = asyncio.create_task(actor.start("other", 0, 1, 600.0))
+        await asyncio.sleep(0)
+        await actor.abandon([given.tickets[0].number])
+        assert [ticket.number for ticket in (await soon(waiting)).tickets] == [1]
+        waiting = asyncio.create_task(actor.start("other", 0, 0, 600.0))
+        await asyncio.sleep(0)
+        await actor.publish(1, ["new"], 1, 0.5)
+        offer = await soon(waiting)
+        assert (offer.version, offer.weights, offer.process_weight) == (1, ["new"], 0.5)
+
+    asyncio.run(life())
+
+
+def test_every_axis_goes_on_from_the_checkpoint_and_a_batch_tells_what_it_took(tmp_path):
+    async def life() -> None:
+        actor = actor_in(tmp_path)
+        await actor.open(replace(PLAN, totals=Totals(1, 10, 20, 30)))
+        await actor.publish(0, ["weights"], 2, None)
+        for step in (1, 2):
+            given = await soon(actor.start("w", 0, BATCH, 1.0))
+            for ticket in given.tickets:
+                group = Group(ticket.number, "g", "c", 0, (1.0, 0.0), 7, 1.0, b"x")
+                await actor.finish(group, Tally(groups=1, turns=2, sampled_tokens=5))
+            batch = await soon(actor.take(step, 1.0))
+            assert batch is not None and batch.tokens == 7 * BATCH
+            assert batch.completed == Tally(groups=BATCH, turns=2 * BATCH, sampled_tokens=5 * BATCH)
+        await actor.commit(1)
+        assert [group.ticket for group in await actor.batch(2)] == [4, 5, 6]
+        assert await actor.totals() == Totals(2, 10 + 6, 20 + 12, 30 + 30)
 
     asyncio.run(life())
 
