@@ -89,6 +89,21 @@ def test_going_on_lets_the_item_before_go(make, owner, editor):
     assert services.claim_next(queue, editor) == first
 
 
+def test_going_on_keeps_what_is_held_in_another_queue(make, owner):
+    elsewhere = services.claim_next(make(name="Another"), owner)
+    queue = make()
+    services.claim_next(queue, owner)
+    services.claim_next(queue, owner)
+    assert Claim.objects.filter(item=elsewhere, user=owner).exists()
+    assert Claim.objects.filter(item__queue=queue, user=owner).count() == 1
+
+
+def test_pairs_have_no_steps_to_mark(make, owner):
+    item = services.claim_next(make(style="pairwise"), owner)
+    with pytest.raises(RefusedError, match="not of two"):
+        services.mark_step(item, owner, 0, "good")
+
+
 def test_double_review_is_held_by_two_at_once_and_no_third(make, owner, editor, third):
     queue = make(size=1, reviews_per_item=2)
     item = queue.items.get()
