@@ -41,6 +41,7 @@ def filter_runs(runs: QuerySet[Run], text: str) -> QuerySet[Run]:
         terms = shlex.split(text)
     except ValueError:
         raise invalid_field("q", "A quotation mark is not closed.") from None
+    everything = runs
     if not any(term.startswith("dry:") for term in terms):
         runs = runs.filter(DRY["no"])
     for term in terms:
@@ -48,7 +49,10 @@ def filter_runs(runs: QuerySet[Run], text: str) -> QuerySet[Run]:
         body = term[1:] if negated else term
         key, colon, value = body.partition(":")
         if match := COMPARISON.fullmatch(body):
-            runs = _compared(runs, match["name"], match["op"], match["number"])
+            name = match["name"]
+            runs = _compared(runs, name, match["op"], match["number"])
+            if (meant := _misspelt(name)) and not _measured(everything, name):
+                raise invalid_field("q", f"No run has a metric {name!r}: do you mean {meant}?")
         elif colon:
             condition = _keyed(key, value)
             runs = runs.exclude(condition) if negated else runs.filter(condition)
@@ -135,10 +139,6 @@ def _compared(runs: QuerySet[Run], name: str, op: str, given: str) -> QuerySet[R
         number = float(given)
     except ValueError:
         raise invalid_field("q", f"{name}{op}{given}: {given!r} is no number.") from None
-    if (meant := _misspelt(name)) and not Series.objects.filter(
-        run__in=runs.values("pk"), name=name
-    ).exists():
-        raise invalid_field("q", f"No run has a metric {name!r}: do you mean {meant}?")
     alias = f"metric_{abs(hash((name, op, given)))}"
     runs = with_metric(runs, metric_named(name), alias)
     if op != "=" or not math.isnan(number):  # NaN is above everything in PostgreSQL, here nowhere
@@ -149,6 +149,10 @@ def _compared(runs: QuerySet[Run], name: str, op: str, given: str) -> QuerySet[R
 def _misspelt(name: str) -> str:
     """The short word that this one nearly is."""
     return "" if name in HEADLINE else next(iter(get_close_matches(name, HEADLINE, 1, 0.8)), "")
+
+
+def _measured(runs: QuerySet[Run], name: str) -> bool:
+    return Series.objects.filter(run__in=runs.values("pk"), name=name).exists()
 
 
 def _moment(given: str) -> datetime:

@@ -107,6 +107,8 @@ def test_a_misspelt_word_of_a_metric_is_no_empty_list(runs: dict[str, Run], owne
     Series.objects.filter(run=runs["long"], name="own/metric").update(name="succes")
     found = queries.list_runs(Actor(owner), q="succes>0.5").items
     assert [run.pk for run in found] == [runs["long"].pk]
+    for narrower in ("tag:other succes>0.5", "succes>0.9 succes<1"):
+        assert queries.list_runs(Actor(owner), q=narrower).items == []
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
