@@ -82,6 +82,27 @@ def test_a_text_that_was_not_launched_is_back_after_a_reload(visit, project, own
     assert editor.input_value() == given
 
 
+def test_a_text_that_was_only_tried_or_was_refused_is_back(visit, project, owner) -> None:
+    start = reverse("launch", args=[project.pk]) + "?recipe=smoke"
+    page = visit(owner, start)
+    editor = page.get_by_label("Spec as YAML")
+    editor.fill(editor.input_value().replace("seed: 0", "seed: 77"))
+    expect(page.locator("#verdict")).to_have_text("can be launched")
+    page.get_by_role("button", name="Dry run").click()
+    page.wait_for_url("**/runs/**")
+    page.goto(start)
+    expect(page.locator("#draft")).to_contain_text("is back")
+    assert "seed: 77" in editor.input_value()
+    page.locator("#priority").evaluate("(field) => field.removeAttribute('max')")
+    page.locator("#priority").fill("9999")
+    page.locator("#launch-button").click()
+    expect(page.locator(".problem-list")).to_contain_text("priority")
+    page.goto(start)
+    expect(page.locator("#draft")).to_contain_text("is back")
+    assert "seed: 77" in editor.input_value()
+    expected(visit, "422")
+
+
 def test_stored_versions_are_chosen_in_the_form(visit, project, owner) -> None:
     terms = [{"kind": "exact_answer", "weight": 2.0}]
     definition = check_definition({"name": "twice", "terms": terms})

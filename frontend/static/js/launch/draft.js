@@ -6,17 +6,19 @@ import { t } from "../i18n.js";
 const KEY = `caravan-spec-${location.pathname}${location.search}`;
 
 export class Draft {
-  /** Brings back what was typed. @param {import("./editor.js").Editor} editor @param {() => void} changed */
-  constructor(editor, changed) {
+  /** Brings back what was typed. @param {import("./editor.js").Editor} editor @param {() => void} changed @param {boolean} refused the page came with what was typed, since it cannot be launched */
+  constructor(editor, changed, refused) {
     this.editor = editor;
-    this.given = editor.text;
+    const given = editor.text;
+    this.given = refused ? null : given;
+    if (refused) this.keep();
     const found = sessionStorage.getItem(KEY);
     const notice = /** @type {HTMLElement | null} */ (one("#draft"));
-    if (found === null || found === this.given || !notice) return;
+    if (found === null || found === given || !notice) return;
     editor.replace(found);
     const again = () => {
       notice.hidden = true;
-      editor.replace(this.given);
+      editor.replace(given);
       this.forget();
       changed();
     };

@@ -22,7 +22,7 @@ const editor = new Editor(/** @type {HTMLTextAreaElement} */ (one("#spec")), /**
 const pickers = new Pickers(pageData("stored-versions"), (changes) => check(changes));
 const form = new Form(/** @type {HTMLElement} */ (one("#spec-form")), pageData("spec-schema"), (changes) => check(changes), pickers);
 
-const draft = new Draft(editor, typed);
+const draft = new Draft(editor, typed, root.hasAttribute("data-refused"));
 
 let sent = 0;
 let timer = 0;
@@ -84,7 +84,7 @@ function show(answer) {
 savesPresets(() => editor.text);
 devices.addEventListener("input", typed);
 root.addEventListener("submit", (event) => {
-  if (!event.submitter?.hasAttribute("formaction")) draft.forget(); // a sweep may still be given up
+  if (event.submitter === button) draft.forget(); // not of a dry run, nor of a sweep, which may be given up
   button.disabled = true;
   button.textContent = t("Launching …");
 });
