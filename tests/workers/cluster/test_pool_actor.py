@@ -73,7 +73,7 @@ def test_a_group_given_up_and_new_weights_are_heard_of_at_once(tmp_path):
         assert len(given.tickets) == BATCH * (LIMIT + 1), "no room for more"
         waiting = asyncio.create_task(actor.start("other", 0, 1, 600.0))
         await asyncio.sleep(0)
-        await actor.abandon([given.tickets[0].number])
+        await actor.abandon("w", [given.tickets[0].number])
         assert [ticket.number for ticket in (await soon(waiting)).tickets] == [1]
         waiting = asyncio.create_task(actor.start("other", 0, 0, 600.0))
         await asyncio.sleep(0)
@@ -93,7 +93,7 @@ def test_every_axis_goes_on_from_the_checkpoint_and_a_batch_tells_what_it_took(t
             given = await soon(actor.start("w", 0, BATCH, 1.0))
             for ticket in given.tickets:
                 group = Group(ticket.number, "g", "c", 0, (1.0, 0.0), 7, 1.0, b"x")
-                await actor.finish(group, Tally(groups=1, turns=2, sampled_tokens=5))
+                await actor.finish("w", group, Tally(groups=1, turns=2, sampled_tokens=5))
             batch = await soon(actor.take(step, 1.0))
             assert batch is not None and batch.tokens == 7 * BATCH
             assert batch.completed == Tally(groups=BATCH, turns=2 * BATCH, sampled_tokens=5 * BATCH)
