@@ -69,9 +69,14 @@ def _create_user(email: str, password: str | None = None, display_name: str = ""
     )
 
 
+def address_of(request: HttpRequest) -> str:
+    """Where a request comes from, for what is counted per address."""
+    return request.META.get("REMOTE_ADDR") or "unknown"
+
+
 def sign_in(request: HttpRequest, email: str, password: str) -> User:
     """The user with this email and password. Raises RefusedError, alike for both being wrong."""
-    address = request.META.get("REMOTE_ADDR") or "unknown"
+    address = address_of(request)
     throttle.check(email, address)
     user = authenticate(request, username=email.strip().lower(), password=password)
     if not isinstance(user, User):
@@ -153,10 +158,13 @@ def find_invitation(secret: str) -> Invitation:
 
 
 @transaction.atomic
-def accept_invitation(secret: str, password: str, display_name: str = "") -> User:
+def accept_invitation(
+    secret: str, password: str, display_name: str = "", address: str = "unknown"
+) -> User:
     """Create the account, or check the password of the one that exists, and make it a member.
 
     An account without a password gets none here: who invites holds the secret too, and would be in.
+    Guesses at a password count as failed sign-ins do.
     """
     invitation = find_invitation(secret)
     Invitation.objects.select_for_update(no_key=True).get(pk=invitation.pk)
@@ -171,8 +179,14 @@ def accept_invitation(secret: str, password: str, display_name: str = "") -> Use
             "You have an account already, which has no password yet: sign in with a link of "
             "`./caravan login-link`, set a password on the page of your account, and come back.",
         )
-    elif not user.check_password(password):
-        raise invalid_field("password", "You have an account already; this is not its password.")
+    else:
+        throttle.check(user.email, address)
+        if not user.check_password(password):
+            throttle.count_failure(user.email, address)
+            raise invalid_field(
+                "password", "You have an account already; this is not its password."
+            )
+        throttle.forget(user.email, address)
     Membership.objects.get_or_create(
         project=invitation.project, user=user, defaults={"role": invitation.role}
     )

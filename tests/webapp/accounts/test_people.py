@@ -212,6 +212,19 @@ def test_guessing_passwords_is_slowed_down(rf: RequestFactory) -> None:
     refused(429, services.sign_in, request, email.upper(), PASSWORD)
 
 
+def test_guesses_at_an_invitation_count_as_those_at_the_sign_in(
+    project: Project, owner: User, rf: RequestFactory
+) -> None:
+    email = f"{credentials.new_secret()[:8].lower()}@example.com"
+    address = credentials.new_secret()[:12]
+    User.objects.create_user(email, email, PASSWORD)
+    _, secret = services.invite(project, email, Role.VIEWER, owner)
+    for _ in range(throttle.PER_ACCOUNT):
+        refused(422, services.accept_invitation, secret, "guess", address=address)
+    refused(429, services.accept_invitation, secret, PASSWORD, address=address)
+    refused(429, services.sign_in, rf.post("/login/", REMOTE_ADDR=address), email, PASSWORD)
+
+
 @pytest.mark.django_db
 def test_a_good_password_clears_the_count(rf: RequestFactory) -> None:
     email = f"{credentials.new_secret()[:8].lower()}@example.com"

@@ -72,23 +72,24 @@ def accept_invitation(request: HttpRequest, secret: str) -> HttpResponse:
         return render(
             request, "accounts/invitation.html", {"gone": refused.detail}, status=refused.status
         )
-    errors: dict[str, str] = {}
+    errors, status = {}, 200
     name = request.POST.get("display_name", "")
     if request.method == "POST":
+        password, address = request.POST.get("password", ""), services.address_of(request)
         try:
-            user = services.accept_invitation(secret, request.POST.get("password", ""), name)
+            user = services.accept_invitation(secret, password, name, address)
             login(request, user, BACKEND)
             request.session["project"] = invitation.project_id
             return redirect("home")
         except RefusedError as refused:
-            errors = field_errors(refused)
+            errors, status = field_errors(refused), refused.status
     context = {
         "invitation": invitation,
         "has_account": User.objects.filter(email__iexact=invitation.email).exists(),
         "errors": errors,
         "display_name": name,
     }
-    return render(request, "accounts/invitation.html", context, status=422 if errors else 200)
+    return render(request, "accounts/invitation.html", context, status=status)
 
 
 @require_POST
