@@ -323,5 +323,5 @@ def test_a_watch_draws_state_progress_and_metrics(client: Client) -> None:
     console.print(panel(followed))
     shown = console.export_text()
     assert "drawn" in shown and "succeeded" in shown and "step 8/10" in shown
-    assert "0.8" in shown and "▁▂▃▄▅▆▇█" in shown and "loss" in shown
+    assert "80.0%" in shown and "▁▂▃▄▅▆▇█" in shown and "loss" in shown
     assert "\x1b" not in shown
